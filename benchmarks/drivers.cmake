@@ -24,7 +24,7 @@ target_link_libraries(lab_kinds PRIVATE rt stretto_warnings)
 set(STRETTO_DRIVERS stretto_driver memcpy_driver platform_driver net_driver kinds_driver lab_kinds)
 
 # The GPU's drivers. nccl_driver links no library that it measures: it loads the one that it is told to.
-set(STRETTO_NCCL_DRIVER contest nccl_driver one_shot rank setup)
+set(STRETTO_NCCL_DRIVER contest costs nccl_driver one_shot rank setup)
 list(TRANSFORM STRETTO_NCCL_DRIVER REPLACE "(.+)" "${folder}/cuda/\\1.cpp")
 if(STRETTO_CUDA_FOUND)
   stretto_compile_cuda(judge FILES ${folder}/cuda/judge.cu INCLUDES ${PROJECT_SOURCE_DIR}/include)

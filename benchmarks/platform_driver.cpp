@@ -30,17 +30,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <chrono>
-#include <cmath>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <functional>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -55,15 +49,6 @@
 
 namespace stretto::bench {
 namespace {
-
-// What memory is measured with: of `bytes`, half for the buffers that are kept and half for those of the
-// threads of copyOnAllCores.
-struct Sizes {
-  size_t large, threads;
-  explicit Sizes(size_t bytes)
-      : large(std::clamp(std::bit_floor(bytes / 8), size_t{1} << 20, size_t{32} << 20)),
-        threads(std::clamp<size_t>(bytes / 2 / large, 1, 16)) {}
-};
 
 // ---- Calls
 
@@ -111,10 +96,6 @@ double wakeNobody() {
   return each([] { keep(syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0)); });
 }
 
-double startThread() {
-  return each([] { std::thread([] {}).join(); }) / 1000;
-}
-
 double forkChild() {
   bool works = true;
   const double nanoseconds = each([&] {
@@ -125,26 +106,7 @@ double forkChild() {
   return works ? nanoseconds / 1000 : kNone;
 }
 
-double sleepFor(int microseconds) {
-  const auto began = Clock::now();
-  std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
-  return since(began) * 1e6;
-}
-
 // ---- Locks, uncontended
-
-double spinLock() {
-  static std::atomic<bool> taken{false};
-  return each([] {
-    while (taken.exchange(true, std::memory_order_acquire)) relax();
-    taken.store(false, std::memory_order_release);
-  });
-}
-
-double standardMutex() {
-  static std::mutex mutex;
-  return each([] { const std::lock_guard<std::mutex> held(mutex); });
-}
 
 double posixMutex() {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -154,16 +116,26 @@ double posixMutex() {
   });
 }
 
-std::atomic<uint64_t> word{0};
+// ---- Memory: GB/s, and microseconds for each MB of first touches
 
-double compareAndSwap() {
-  return each([] {
-    uint64_t expected = word.load(std::memory_order_relaxed);
-    keep(word.compare_exchange_strong(expected, expected + 1));
-  });
+constexpr char kOfNode[] = "memory of node ";
+
+// Pages of that node alone, or false: what is measured must be what its name says.
+bool bindToNode(void* memory, size_t bytes, int node) {
+  constexpr int kBind = 2;  // MPOL_BIND of linux/mempolicy.h
+  const unsigned long nodes = 1UL << node;
+  return syscall(SYS_mbind, memory, bytes, kBind, &nodes, 8 * sizeof nodes + 1, 0) == 0;
 }
 
-// ---- Memory: GB/s, and microseconds for each MB of first touches
+// Below eight; none where the kernel does not say.
+std::vector<int> nodesOfMachine() {
+  std::vector<int> found;
+  for (int node = 0; node < 8; ++node) {
+    const std::string folder = "/sys/devices/system/node/node" + std::to_string(node);
+    if (access(folder.c_str(), F_OK) == 0) found.push_back(node);
+  }
+  return found;
+}
 
 // What is mapped, of which kind; null where there is none of that.
 struct Mapping {
@@ -184,6 +156,10 @@ struct Mapping {
     madvise(found, size, MADV_DONTFORK);  // forking is measured too, of a small process
     if (kind.ends_with("huge pages asked for")) madvise(found, size, MADV_HUGEPAGE);
     if (!shared && kind.ends_with("small pages")) madvise(found, size, MADV_NOHUGEPAGE);
+    const size_t number = kind.find(kOfNode);
+    if (number == kind.npos || bindToNode(found, size, atoi(kind.c_str() + number + strlen(kOfNode)))) return;
+    munmap(found, size);
+    at = nullptr;
   }
   ~Mapping() {
     if (at != nullptr) munmap(at, bytes);
@@ -215,23 +191,6 @@ struct Copy {
     return static_cast<double>(to.bytes) / nanoseconds;
   }
 };
-
-void plainCopy(std::byte* to, const std::byte* from, size_t bytes) {
-  memcpy(to, from, bytes);
-  keep(to);
-}
-
-void sumUp(std::byte*, const std::byte* from, size_t bytes) {
-  uint64_t sum = 0;
-  const auto* words = reinterpret_cast<const uint64_t*>(from);
-  for (size_t i = 0; i < bytes / sizeof *words; ++i) sum += words[i];
-  keep(sum);
-}
-
-void fill(std::byte* to, const std::byte*, size_t bytes) {
-  memset(to, 3, bytes);
-  keep(to);
-}
 
 // As one process reads another's memory; of the own one, as every kernel allows it.
 double readProcess(const Copy& copy) {
@@ -302,14 +261,6 @@ double socketRate(bool tcp, size_t bytes, int buffer) {
 }
 
 // ---- The list
-
-struct Case {
-  std::string probe, name, unit;
-  std::function<double()> once;
-  std::vector<double> values;
-};
-
-using Cases = std::vector<Case>;
 
 void addCalls(Cases& all) {
   const auto add = [&](const char* name, auto call) { all.push_back({"calls", name, "ns", call, {}}); };
@@ -389,6 +340,13 @@ void addMemory(Cases& all, const Sizes& sizes) {
   rate("write" + size, [] { return large.rate(fill); });
   rate("memcpy into shared memory", [] { return shared.rate(plainCopy); });
   rate("memcpy into shared memory, huge pages asked for", [] { return huge.rate(plainCopy); });
+  for (const int node : nodesOfMachine()) {
+    const std::string where = kOfNode + std::to_string(node);
+    rate("memcpy into shared " + where, [where] {
+      const Copy copy("shared " + where, source);
+      return copy.rate(plainCopy);
+    });
+  }
   rate("process_vm_readv" + size, [] { return readProcess(large); });
   const size_t touched = std::min(sizes.large, size_t{8} << 20);
   for (const char* kind : {"private, small pages", "private, huge pages asked for", "shared",
@@ -415,37 +373,12 @@ void addSockets(Cases& all) {
   }
 }
 
-// A thread that RLIMIT_NPROC refuses or memory that is not there costs this one value.
-double measure(const Case& one) {
-  try {
-    return one.once();
-  } catch (const std::exception&) {
-    return kNone;
-  }
-}
-
-void print(const Case& one) {
-  printf(R"({"probe":"%s","case":"%s","unit":"%s","values":[)", one.probe.c_str(), one.name.c_str(),
-         one.unit.c_str());
-  for (size_t i = 0; i < one.values.size(); ++i) {
-    printf(i == 0 ? "" : ",");
-    if (std::isnan(one.values[i])) {
-      printf("null");
-    } else {
-      printf("%.6g", one.values[i]);
-    }
-  }
-  printf("]}\n");
-}
-
 }  // namespace
 }  // namespace stretto::bench
 
 int main(int argc, char** argv) {
   using namespace stretto::bench;
-  const bool named = argc == 7 && std::string(argv[1]) == "--rounds" && std::string(argv[3]) == "--seconds" &&
-                     std::string(argv[5]) == "--bytes";
-  if (!named || atoi(argv[2]) < 1) {
+  if (!parsePlatformCommand(argc, argv)) {
     fprintf(stderr,
             "platform_driver: started by `stretto audit`, not by hand (--rounds N --seconds S "
             "--bytes B)\n");
@@ -458,10 +391,6 @@ int main(int argc, char** argv) {
   addWakes(all);
   addMemory(all, Sizes(strtoull(argv[6], nullptr, 10)));
   addSockets(all);
-  const auto began = Clock::now();
-  for (int round = 0; round < atoi(argv[2]) && (round == 0 || since(began) < atof(argv[4])); ++round) {
-    for (Case& one : all) one.values.push_back(measure(one));
-  }
-  for (const Case& one : all) print(one);
+  measureAll(all, argv);
   return 0;
 }

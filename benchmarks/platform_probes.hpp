@@ -1,5 +1,5 @@
-// What platform_driver shares: timing of the best of some stretches, cores, and threads or descriptors that
-// hand a turn to each other.
+// Cores of Linux, and threads or descriptors that hand a turn to each other by its calls: for
+// platform_driver.
 #pragma once
 
 #include <arpa/inet.h>
@@ -13,59 +13,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <cmath>
-#include <condition_variable>
+#include "platform_common.hpp"
+
 #include <cstdint>
-#include <limits>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace stretto::bench {
-
-using Clock = std::chrono::steady_clock;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLeastSeconds = 0.0002;
-
-inline double since(Clock::time_point began) {
-  return std::chrono::duration<double>(Clock::now() - began).count();
-}
-
-template <class T>
-void keep(T const& value) {
-  asm volatile("" : : "g"(value) : "memory");
-}
-
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Nanoseconds of one call: the best of five stretches, each of as many calls as take a fifth of a
-// millisecond, so that a stretch that the scheduler interrupted does not count.
-template <class F>
-double each(F call) {
-  double best = kNone;
-  size_t calls = 1;
-  for (int stretches = 0; stretches < 5;) {
-    const auto began = Clock::now();
-    for (size_t i = 0; i < calls; ++i) call();
-    const double seconds = since(began);
-    if (seconds < kLeastSeconds && stretches == 0) {
-      calls *= 4;
-      continue;
-    }
-    best = std::fmin(best, seconds / static_cast<double>(calls) * 1e9);
-    ++stretches;
-  }
-  return best;
-}
 
 inline std::vector<int> allowedCores() {
   cpu_set_t set;
@@ -84,67 +38,6 @@ inline void pinTo(int core) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// ---- Wake-ups: microseconds one way, between a thread on the first core and one on another
-
-// Two ends that take turns. give(side) hands the turn to the other side; take(side) waits for it.
-// Microseconds one way, of the best stretch of `rounds`; as many stretches as a few milliseconds hold, so
-// that a core that another program sits on does not take seconds.
-template <class Ends>
-double pingPong(Ends& ends, int core, int rounds) {
-  constexpr double kSeconds = 0.05;
-  constexpr int kMostStretches = 200;
-  const std::vector<int> cores = allowedCores();
-  std::atomic<bool> over{false};
-  std::thread other([&] {
-    pinTo(core);
-    while (true) {
-      ends.take(1);
-      if (over) return;
-      ends.give(1);
-    }
-  });
-  double best = kNone;
-  const auto ask = [&] {
-    pinTo(cores.front());
-    const auto start = Clock::now();
-    for (int stretch = 0; stretch < kMostStretches && (stretch == 0 || since(start) < kSeconds); ++stretch) {
-      const auto began = Clock::now();
-      for (int i = 0; i < rounds; ++i) {
-        ends.give(0);
-        ends.take(0);
-      }
-      best = std::fmin(best, since(began));
-    }
-  };
-  const auto end = [&] {
-    over = true;
-    ends.give(0);
-    other.join();
-  };
-  try {
-    std::thread(ask).join();
-  } catch (...) {
-    end();
-    throw;  // RLIMIT_NPROC
-  }
-  end();
-  return best / (2.0 * rounds) * 1e6;
-}
-
-struct alignas(64) Line {
-  std::atomic<uint32_t> turn{0};
-};
-
-struct SpinEnds {
-  Line lines[2];
-  uint32_t seen[2] = {0, 0};
-  void give(int side) { lines[1 - side].turn.fetch_add(1, std::memory_order_release); }
-  void take(int side) {
-    ++seen[side];
-    while (lines[side].turn.load(std::memory_order_acquire) != seen[side]) relax();
-  }
-};
-
 struct FutexEnds : SpinEnds {
   void give(int side) {
     SpinEnds::give(side);
@@ -155,22 +48,6 @@ struct FutexEnds : SpinEnds {
     for (uint32_t now; (now = lines[side].turn.load(std::memory_order_acquire)) != seen[side];) {
       syscall(SYS_futex, &lines[side].turn, FUTEX_WAIT, now, nullptr, nullptr, 0);
     }
-  }
-};
-
-struct ConditionEnds {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int turns[2] = {0, 0};
-  void give(int side) {
-    const std::lock_guard<std::mutex> held(mutex);
-    ++turns[1 - side];
-    changed.notify_all();
-  }
-  void take(int side) {
-    std::unique_lock<std::mutex> held(mutex);
-    changed.wait(held, [&] { return turns[side] > 0; });
-    --turns[side];
   }
 };
 

@@ -14,17 +14,23 @@ function(stretto_select_system STRETTO_list)
 endfunction()
 
 set(STRETTO_SYSTEM_LIBRARIES ${CMAKE_DL_LIBS})
+# The sources use attributes, builtins, vector types and inline assembly that GCC and clang have, clang-cl among them.
+if(CMAKE_CXX_COMPILER_ID STREQUAL MSVC)
+  message(FATAL_ERROR "Microsoft's cl cannot compile Stretto: its reductions are written with the vector types of GCC and "
+                      "clang. Use clang-cl, which works with cl's headers and libraries: cmake --preset windows-msvc.")
+endif()
 if(NOT WIN32)
   return()
 endif()
 if(STRETTO_CUDA STREQUAL ON)
   message(FATAL_ERROR "Ranks on GPUs do not run on Windows: configure with -DSTRETTO_CUDA=OFF.")
 endif()
-set(STRETTO_SYSTEM_LIBRARIES ws2_32 iphlpapi bcrypt synchronization ntdll)
+set(STRETTO_SYSTEM_LIBRARIES ws2_32 iphlpapi bcrypt synchronization ntdll advapi32)
 # Windows 10: WSAPoll tells of refused connections from there on.
 add_compile_definitions(_WIN32_WINNT=0x0A00 NOMINMAX WIN32_LEAN_AND_MEAN)
 if(MSVC)
-  add_compile_options(/Zc:__cplusplus /Zc:preprocessor /utf-8)
+  # clang-cl. Never tried.
+  add_compile_options(/Zc:__cplusplus /utf-8)
   return()
 endif()
 # The C++ runtime goes into each file. Formats are checked where the same sources are compiled for Linux: this compiler

@@ -20,6 +20,7 @@ struct Library {
   decltype(&ncclGetUniqueId) getUniqueId = nullptr;
   decltype(&ncclCommInitRank) commInitRank = nullptr;
   decltype(&ncclCommDestroy) commDestroy = nullptr;
+  decltype(&ncclCommCount) commCount = nullptr;
   decltype(&ncclCommAbort) commAbort = nullptr;
   decltype(&ncclCommGetAsyncError) commGetAsyncError = nullptr;
   decltype(&ncclMemAlloc) memAlloc = nullptr;
@@ -41,6 +42,7 @@ struct Library {
   decltype(&strettoCommForce) commForce = nullptr;
   decltype(&strettoExplain) explain = nullptr;
   decltype(&strettoParameters) parameters = nullptr;
+  decltype(&strettoCommCounters) commCounters = nullptr;
 };
 
 // What an older NCCL lacks stays null too, and is refused when it is asked for.
@@ -57,6 +59,7 @@ inline Library loadLibrary(const std::string& path) {
   find(l.getUniqueId, "ncclGetUniqueId");
   find(l.commInitRank, "ncclCommInitRank");
   find(l.commDestroy, "ncclCommDestroy");
+  find(l.commCount, "ncclCommCount");
   find(l.commAbort, "ncclCommAbort");
   find(l.commGetAsyncError, "ncclCommGetAsyncError");
   find(l.memAlloc, "ncclMemAlloc");
@@ -78,6 +81,7 @@ inline Library loadLibrary(const std::string& path) {
   find(l.commForce, "strettoCommForce");
   find(l.explain, "strettoExplain");
   find(l.parameters, "strettoParameters");
+  find(l.commCounters, "strettoCommCounters");
   if (l.commInitRank == nullptr || l.getUniqueId == nullptr || l.allReduce == nullptr ||
       l.commAbort == nullptr) {
     throw Failure(path + " has no nccl.h functions in it");

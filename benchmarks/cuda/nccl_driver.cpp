@@ -125,7 +125,7 @@ int serveRank(const Setup& setup, int rank) {
   if (!channel.isOpen()) throw Failure("cannot open the FIFOs in " + setup.folder);
   Process& process = processOf(setup);
   GpuRank gpu(setup, process.library, process.watchdog, crewOfFolder(setup.folder), rank);
-  GpuSession session(gpu, setup);
+  GpuSession session(gpu, setup, process.library, process.watchdog);
   channel.write("{\"ok\":true,\"rank\":" + std::to_string(rank) + ",\"pid\":" + std::to_string(getpid()) +
                 ",\"implementation\":" + quoted(setup.name) + ",\"version\":" + quoted(gpu.version()) +
                 ",\"gpu\":" + quoted(gpu.deviceName()) + "}");

@@ -5,28 +5,39 @@
 //        -> ways to run one operation, ALGORITHM:PROTOCOL:CHUNK:BLOCKS with commas between, in turns
 //        (contest.hpp):
 //           {"entrants": [{"us": [median of each turn, of the slowest rank], "wrong", "refused"}, ...]}
+//   makings count= ranks=  -> milliseconds of each communicator of the first `ranks` ranks (costs.hpp):
+//        {"makings": [{"init", "first", "destroy", "meeting", "connecting"}, ...]}
+//   opened count=          -> what each of so many open communicators holds, and what each has left:
+//        {"each": {"device_bytes", "host_bytes", "descriptors", "threads"}, "left": {the same}}
+//   calls calls= batches=  -> nanoseconds of one call: {"empty": [...], "call": [...], "group": [...]}
 // A rank whose operation failed says so and is ended by the orchestrator, as all ranks
 // of its job are.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "../driver.hpp"
 #include "contest.hpp"
+#include "costs.hpp"
 #include "rank.hpp"
 
 namespace stretto::bench {
 
 class GpuSession {
  public:
-  GpuSession(GpuRank& rank, const Setup& setup) : rank_(rank), setup_(setup) {}
+  GpuSession(GpuRank& rank, const Setup& setup, const Library& library, Watchdog& watchdog)
+      : rank_(rank), setup_(setup), library_(library), watchdog_(watchdog) {}
 
   std::string answer(const Command& command) {
     try {
       if (command.verb() == "prepare") return prepare(command);
       if (command.verb() == "measure") return measure(command);
       if (command.verb() == "contest") return contest(command);
+      if (command.verb() == "makings") return makings(command);
+      if (command.verb() == "opened") return opened(command);
+      if (command.verb() == "calls") return calls(command);
       if (command.verb() == "finish") return finish();
       return R"({"ok":true})";
     } catch (const Refusal& refusal) {
@@ -87,6 +98,39 @@ class GpuSession {
            "}";
   }
 
+  // Made when it is first asked for: a benchmark has no use for it.
+  Costs& costs() {
+    if (costs_ == nullptr) costs_ = std::make_unique<Costs>(library_, watchdog_, rank_.crew(), setup_);
+    return *costs_;
+  }
+
+  std::string makings(const Command& command) {
+    std::string text;
+    for (const Making& one :
+         costs().make(command.number("count"), static_cast<int>(command.number("ranks")))) {
+      text += std::string(text.empty() ? "{" : ",{") + "\"init\":" + decimal(one.init) +
+              ",\"first\":" + decimal(one.first) + ",\"destroy\":" + decimal(one.destroy) +
+              ",\"meeting\":" + decimal(one.meeting) + ",\"connecting\":" + decimal(one.connecting) + "}";
+    }
+    return R"({"ok":true,"makings":[)" + text + "]}";
+  }
+
+  std::string opened(const Command& command) {
+    const Opened found = costs().open(std::max<size_t>(1, command.number("count")));
+    return R"({"ok":true,"each":)" + text(found.each) + ",\"left\":" + text(found.left) + "}";
+  }
+  static std::string text(const Holdings& one) {
+    return "{\"device_bytes\":" + decimal(one.deviceBytes) + ",\"host_bytes\":" + decimal(one.hostBytes) +
+           ",\"descriptors\":" + decimal(one.descriptors) + ",\"threads\":" + decimal(one.threads) + "}";
+  }
+
+  std::string calls(const Command& command) {
+    const CallCosts found =
+        costs().call(std::max<size_t>(1, command.number("calls")), command.number("batches"));
+    return R"({"ok":true,"empty":)" + list(found.empty) + ",\"call\":" + list(found.call) +
+           ",\"group\":" + list(found.group) + "}";
+  }
+
   static std::string list(const std::vector<double>& values) {
     std::string text = "[";
     for (size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ",") + decimal(values[i]);
@@ -95,6 +139,9 @@ class GpuSession {
 
   GpuRank& rank_;
   const Setup& setup_;
+  const Library& library_;
+  Watchdog& watchdog_;
+  std::unique_ptr<Costs> costs_;
 };
 
 }  // namespace stretto::bench

@@ -11,6 +11,12 @@
 
 namespace stretto::platform {
 
+// How memory is wanted, where the machine can. It is had in any case: what cannot be is left out, and said.
+struct MemoryWish {
+  bool hugePages = false;  // Linux: transparent ones; Windows: large pages, which need a right of the user's
+  int node = -1;  // of NUMA, from which pages are taken if it has any; -1: where they are first touched
+};
+
 // Owns one mapping, and the descriptor behind it if it made the segment. Movable.
 class SharedMemory {
  public:
@@ -20,9 +26,9 @@ class SharedMemory {
   ~SharedMemory();
 
   // A new zeroed segment; pages are taken when first touched. `label` shows in /proc/PID/fd.
-  static Result<SharedMemory> create(const char* label, size_t bytes);
+  static Result<SharedMemory> create(const char* label, size_t bytes, const MemoryWish& wish = {});
   // The same for this process alone, without a descriptor.
-  static Result<SharedMemory> createPrivate(size_t bytes);
+  static Result<SharedMemory> createPrivate(size_t bytes, const MemoryWish& wish = {});
   // A new file that its user alone can read, for what must outlive the process (the flight recorder). Its
   // blocks are taken now: a full disk is an error here, with errno ENOSPC, and would be fatal at a store.
   static Result<SharedMemory> createFile(const std::string& path, size_t bytes);
@@ -32,6 +38,8 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   int descriptor() const { return descriptor_; }
+  // What of the wish the machine refused, and why; empty where it was granted, or where there was none.
+  const std::string& refused() const { return refused_; }
   // The mapping stays; nobody can open it through this process any more.
   void closeDescriptor();
 
@@ -39,6 +47,7 @@ class SharedMemory {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   int descriptor_ = -1;
+  std::string refused_;
 };
 
 // Copies between this process and another's ordinary memory (Linux: process_vm_readv and process_vm_writev;

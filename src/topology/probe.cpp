@@ -1,4 +1,5 @@
-// Reads the kernel's files (sysfs and proc of Linux): each read bounded, each absence tolerated.
+// Reads the kernel's files (sysfs and proc of Linux): each read bounded, each absence tolerated. A system
+// that has calls for that instead is asked by these.
 #include "topology/probe.hpp"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "base/os.hpp"
 #include "base/parameters.hpp"
 #include "platform/cores.hpp"
+#include "platform/machine.hpp"
 
 namespace stretto::topology {
 namespace {
@@ -72,6 +74,12 @@ std::vector<Node> probeNodes(const ProbeSources& sources) {
   return {{0, sources.usable, parseSize(fieldOf(readText(sources.proc + "/meminfo"), "MemTotal"))}};
 }
 
+void sortCaches(std::vector<Cache>& caches) {
+  std::sort(caches.begin(), caches.end(), [](const Cache& a, const Cache& b) {
+    return a.level != b.level ? a.level < b.level : a.cores < b.cores;
+  });
+}
+
 // Caches of the usable cores. A cache is read through its first core only: at one index of the kernel's
 // numbering, a core that some cache covers already has no other.
 std::vector<Cache> probeCaches(const ProbeSources& sources) {
@@ -93,10 +101,26 @@ std::vector<Cache> probeCaches(const ProbeSources& sources) {
       if (sane && type != "Instruction") caches.push_back(std::move(cache));
     }
   }
-  std::sort(caches.begin(), caches.end(), [](const Cache& a, const Cache& b) {
-    return a.level != b.level ? a.level < b.level : a.cores < b.cores;
-  });
+  sortCaches(caches);
   return caches;
+}
+
+// What the system says by calls, where it has such calls, holds rather than files: under Wine there are those
+// of the Linux below.
+void takeOver(const platform::MachineFacts& machine, Facts& found) {
+  if (!machine.processor.empty()) found.processor = machine.processor.substr(0, 255);
+  if (machine.memoryBytes != 0) found.memoryBytes = machine.memoryBytes;
+  if (!machine.nodes.empty()) {
+    found.nodes.clear();
+    for (const auto& node : machine.nodes) found.nodes.push_back({node.id, node.cores, node.memoryBytes});
+  }
+  if (machine.caches.empty()) return;
+  found.caches.clear();
+  for (const auto& cache : machine.caches) {
+    if (cache.level >= 1 && cache.level <= 9 && cache.bytes > 0 && !cache.cores.empty())
+      found.caches.push_back({cache.level, cache.bytes, cache.cores});
+  }
+  sortCaches(found.caches);
 }
 
 Status dump(const Facts& facts, const std::string& path) {
@@ -137,6 +161,7 @@ Facts probe(const ProbeSources& sources) {
   found.memoryBytes = parseSize(fieldOf(readText(sources.proc + "/meminfo"), "MemTotal"));
   found.nodes = probeNodes(sources);
   found.caches = probeCaches(sources);
+  takeOver(platform::describeMachine(), found);
   return found;
 }
 

@@ -1,42 +1,16 @@
-// Ranks as forked processes, and what the kernel says that this process holds. tests/windows/processes.cpp
-// does the same there.
+// Ranks as forked processes. tests/windows/processes.cpp does the same there.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 
 #include "harness/ranks.hpp"
 
 namespace stretto::testing {
-namespace {
-
-size_t entriesOf(const char* folder) {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
-  return count;
-}
-
-}  // namespace
-
 bool isRankRunAgain() {
   return false;
-}
-
-size_t threadsNow() {
-  return entriesOf("/proc/self/task");
-}
-size_t descriptorsNow() {
-  return entriesOf("/proc/self/fd");
-}
-size_t mappingsNow() {
-  std::ifstream maps("/proc/self/maps");
-  size_t lines = 0;
-  for (std::string line; std::getline(maps, line);) ++lines;
-  return lines;
 }
 
 Processes::Processes(const Board& board, const Body& body, double seconds, int each)

@@ -58,9 +58,6 @@ int testedHosts() {
   return asked == nullptr ? 1 : std::max(1, atoi(asked));
 }
 
-double secondsNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 bool eventually(double seconds, const std::function<bool()>& condition) {
   const double deadline = secondsNow() + seconds;
   while (!condition()) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/device.hpp"
+#include "harness/now.hpp"
 #include "nccl.h"
 #include "platform/shared_memory.hpp"
 
@@ -25,11 +26,6 @@
 
 namespace stretto::testing {
 
-double secondsNow();
-// Entries of /proc/self/task, /proc/self/fd; lines of /proc/self/maps.
-size_t threadsNow();
-size_t descriptorsNow();
-size_t mappingsNow();
 bool eventually(double seconds, const std::function<bool()>& condition);
 
 // What this process holds of the kernel.

@@ -1,5 +1,4 @@
-// Sleeping on a word: of this process, of a segment that two mappings show, and of one that two processes
-// have.
+// Sleeping on a word: of this process, and of a segment that two mappings show.
 #include "platform/futex.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "harness/ranks.hpp"
+#include "futex_word.hpp"
+#include "harness/now.hpp"
 #include "harness/watchdog.hpp"
 #include "platform/shared_memory.hpp"
 
@@ -17,20 +17,6 @@ namespace stretto::platform {
 namespace {
 
 using namespace stretto::testing;
-
-constexpr uint64_t kLong = 60'000'000;
-
-uint32_t load(uint32_t& word) {
-  return std::atomic_ref(word).load(std::memory_order_acquire);
-}
-void change(uint32_t& word) {
-  std::atomic_ref(word).fetch_add(1, std::memory_order_release);
-  futexWake(&word);
-}
-// Until the word is `value` at least.
-void sleepUntil(uint32_t& word, uint32_t value) {
-  for (uint32_t now = load(word); now < value; now = load(word)) futexWait(&word, now, kLong);
-}
 
 // Two threads hand a number back and forth, each through its own sight of one word.
 void passBackAndForth(uint32_t& mine, uint32_t& others, uint32_t times) {
@@ -127,37 +113,6 @@ TEST_F(FutexOfSegments, HasRoomForMoreSleepersThanPlaces) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   change(wordOf(second_.value(), 0));
   for (std::thread& one : sleepers) one.join();
-}
-
-// What two processes have is a segment: the board's.
-TEST(FutexOfProcesses, Wakes) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
-  asProcesses(2, [](Member& member) {
-    auto& word = *reinterpret_cast<uint32_t*>(member.board.area(0));
-    member.board.meet();
-    for (uint32_t turn = 0; turn < 1000; turn += 2) {
-      if (member.rank == 0) change(word);
-      sleepUntil(word, turn + (member.rank == 0 ? 2 : 1));
-      if (member.rank == 1) change(word);
-    }
-    member.board.meet();
-    member.check(load(word) == 1000, "every turn came");
-  });
-}
-
-// Whoever sleeps may be killed: the others are woken all the same.
-TEST(FutexOfProcesses, OutlivesASleeperThatIsKilled) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
-  const Board board(2);
-  Processes ranks(board, [](Member& member) {
-    auto& word = *reinterpret_cast<uint32_t*>(member.board.area(0));
-    member.board.word(member.rank).store(1);
-    sleepUntil(word, member.rank == 1 ? 1 : ~0u);
-  });
-  EXPECT_TRUE(eventually(60, [&] { return board.word(0) == 1 && board.word(1) == 1; }));
-  ranks.kill(0);
-  change(*reinterpret_cast<uint32_t*>(board.area(0)));
-  ranks.finish(0);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "harness/ranks.hpp"
+#include "harness/now.hpp"
 #include "harness/temporary_folder.hpp"
 
 namespace stretto::platform {

@@ -14,6 +14,8 @@ from typing import Any
 
 def answer(verb: str, words: dict[str, str], mode: str, us: float) -> dict[str, Any]:
     if verb == "prepare":
+        if mode == "lose":
+            return {"ok": False, "error": "lost rank 1"}
         if mode == "refuse":
             return {"ok": False, "error": "it went wrong elsewhere"}
         if mode == "unsupported":
@@ -30,6 +32,9 @@ def answer(verb: str, words: dict[str, str], mode: str, us: float) -> dict[str, 
 def misbehave(mode: str, rank: int) -> None:
     if mode == "crash" and rank == 1:
         print("this is the fake driver's last word", flush=True)
+        os._exit(7)
+    if mode == "lose" and rank == 1:
+        time.sleep(0.1)
         os._exit(7)
     if mode == "refuse" and rank == 1:
         print("rank 1 says why", flush=True)

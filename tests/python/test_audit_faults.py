@@ -535,7 +535,7 @@ def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
 
 def test_every_grave_check_has_a_planted_fault() -> None:
     source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
-    source += "".join((HERE / f"test_audit_{of}.py").read_text() for of in ("hosts", "library"))
+    source += "".join((HERE / f"test_audit_{of}.py").read_text() for of in ("hosts", "library", "beside"))
     planted = {case[0] for case in MADE_UP} | {one.id for one in ALL if f'"{one.id}"' in source}
     bare = [one.id for one in table.checks() if one.worst >= Severity.WARNING and one.id not in planted]
     # Random operations find what the others find, by the same words.

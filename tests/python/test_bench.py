@@ -278,6 +278,13 @@ def test_a_job_tells_what_other_ranks_printed_than_the_one_that_failed_first(tmp
     job.kill()
 
 
+def test_a_rank_that_dies_is_named_rather_than_the_one_that_lost_it(tmp_path: Path) -> None:
+    job = start("lose", tmp_path)
+    with pytest.raises(JobError, match="rank 1 died with status 7"):
+        job.ask("prepare count=8", 20)
+    job.kill()
+
+
 def test_a_job_ends_by_itself_when_told_to(tmp_path: Path) -> None:
     assert start("ok", tmp_path).close() == ""
 

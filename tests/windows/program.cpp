@@ -1,5 +1,6 @@
 // A program that has nothing of the library but nccl.h, stretto.h and stretto.dll.
 #include <gtest/gtest.h>
+#include <process.h>
 
 #include <numeric>
 #include <string>
@@ -45,6 +46,22 @@ TEST(Program, GetsASentenceWhereItIsWrong) {
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
   EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 7), ncclInvalidArgument);
   EXPECT_NE(std::string(ncclGetLastError(nullptr)), "");
+}
+
+// What does not run on Windows says so, and what to do instead (docs/windows.md).
+TEST(Program, HearsWhyThereIsNoDoctorAndNoTop) {
+  char json[4096] = "";
+  size_t needed = 0;
+  const std::string self = std::to_string(_getpid());
+  EXPECT_EQ(strettoDoctor(self.c_str(), json, sizeof json, &needed), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("are not read on Windows; copy the files"),
+            std::string::npos)
+      << ncclGetLastError(nullptr);
+  strettoWatch_t watch = nullptr;
+  EXPECT_EQ(strettoWatchOpen(self.c_str(), &watch), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("are not read on Windows; copy the files"),
+            std::string::npos)
+      << ncclGetLastError(nullptr);
 }
 
 }  // namespace

@@ -6,12 +6,14 @@ set(BUILD_GMOCK OFF)
 set(gtest_disable_pthreads OFF)
 add_subdirectory(${STRETTO_GTEST_SOURCES} ${CMAKE_CURRENT_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
 
-file(GLOB harness CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/harness/*.cpp)
-list(FILTER harness EXCLUDE REGEX "/processes\\.cpp$")
-add_library(stretto_harness STATIC ${harness} windows/processes.cpp harness/cuda/absent.cpp)
-target_include_directories(stretto_harness PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-target_link_libraries(stretto_harness PUBLIC stretto_objects gtest stretto_warnings)
-target_compile_options(stretto_harness PUBLIC -include ${CMAKE_CURRENT_SOURCE_DIR}/windows/posix.hpp)
+# stretto_windows_harness(<sources>... OF <objects>): what the tests share, of that set of objects.
+function(stretto_windows_harness)
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "OF" "")
+  add_library(stretto_harness STATIC ${ARG_UNPARSED_ARGUMENTS} windows/now.cpp)
+  target_include_directories(stretto_harness PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(stretto_harness PUBLIC ${ARG_OF} gtest stretto_warnings)
+  target_compile_options(stretto_harness PUBLIC -include ${CMAKE_CURRENT_SOURCE_DIR}/windows/posix.hpp)
+endfunction()
 
 # stretto_windows_tests(<folder> <test>... [LEFT_OUT <filter>]): a program of the folder's tests of these names, without those
 # that the filter chooses.
@@ -28,9 +30,46 @@ function(stretto_windows_tests folder)
   # Ranks wait for each other, and there are two cores: one program at a time.
   set_tests_properties(${folder} PROPERTIES TIMEOUT 1200 RUN_SERIAL ON FAIL_REGULAR_EXPRESSION "Running 0 tests")
 endfunction()
-stretto_windows_tests(base json log parameters siphash stable_sort status types unknown_variables watch)
-stretto_windows_tests(platform clock fence futex identity kept_memory network_interface poller process
+
+# stretto_windows_costs(<objects>): what Windows costs (benchmarks/windows): that the program ends, and that its last case and
+# its copies have numbers. Large pages may have none, as few users have the right to lock memory.
+function(stretto_windows_costs objects)
+  add_executable(platform_driver ${PROJECT_SOURCE_DIR}/benchmarks/windows/platform_driver.cpp)
+  target_link_libraries(platform_driver PRIVATE ${objects} stretto_warnings)
+  add_test(NAME platform_driver COMMAND platform_driver --rounds 1 --seconds 30 --bytes 67108864)
+  set_tests_properties(platform_driver PROPERTIES TIMEOUT 120 RUN_SERIAL ON
+    PASS_REGULAR_EXPRESSION "TCP, writes of 4096 KB\",\"unit\":\"GB/s\",\"values\":.[0-9]"
+    FAIL_REGULAR_EXPRESSION "(futex of [^\"]*|memcpy[^\"]*[yB0]|event|pipe)\",\"unit\":\"[^\"]*\",\"values\":.null")
+endfunction()
+
+set(base_tests json log parameters siphash stable_sort status types unknown_variables watch)
+set(platform_tests clock cores fence futex identity kept_memory memory_wish network_interface poller process
   shared_memory socket thread_local)
+set(topology_tests facts machine)
+
+# What CI has time for: the folders below the communicators, and nothing else is compiled (`make test-windows-part`).
+if(STRETTO_WINDOWS_PART)
+  set(lower ${STRETTO_SOURCES})
+  list(FILTER lower INCLUDE REGEX "/src/(base|platform|topology)/")
+  add_library(stretto_lower OBJECT ${lower})
+  target_include_directories(stretto_lower PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(stretto_lower PUBLIC Threads::Threads ${STRETTO_SYSTEM_LIBRARIES} PRIVATE stretto_warnings)
+  set_target_properties(stretto_objects stretto stretto_nccl PROPERTIES EXCLUDE_FROM_ALL ON)
+  stretto_windows_harness(harness/watchdog.cpp OF stretto_lower)
+  foreach(folder base platform topology)
+    stretto_windows_tests(${folder} ${${folder}_tests})
+  endforeach()
+  stretto_windows_costs(stretto_lower)
+  return()
+endif()
+
+file(GLOB harness CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/harness/*.cpp)
+list(FILTER harness EXCLUDE REGEX "/(processes|now)\\.cpp$")
+stretto_windows_harness(${harness} windows/processes.cpp harness/cuda/absent.cpp OF stretto_objects)
+stretto_windows_tests(base ${base_tests})
+stretto_windows_tests(platform ${platform_tests} futex_processes)
+stretto_windows_tests(topology ${topology_tests})
+stretto_windows_costs(stretto_objects)
 stretto_windows_tests(primitives copy norm reduce sleep)
 # What a process says once is heard by whoever is first, so that test has a process of its own.
 set(once Choose.AnImpossibleRowIsIgnoredWithOneLine)

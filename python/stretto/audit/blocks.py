@@ -220,6 +220,7 @@ def _tables(document: Document, costs: bool) -> list[Block]:
         ("What operations take in a steady state", _counters(document.get("counters", {}))),
         ("All-reduces between GPUs", _gpus(document.get("gpus") or {})),
         ("This library and that of --library", _libraries(document.get("libraries", []))),
+        ("What communicators cost: this library and that of --library", _costs(document.get("costs", []))),
         ("What the platform costs", _platform(document["platform"] if costs else [])),
     ):
         page += [Heading(heading), grid] if grid.rows else []
@@ -300,6 +301,12 @@ def _launch(costs: dict[str, dict[str, float]]) -> Grid:
     return Grid(("call", "best", "median"), rows, (1, 2))
 
 
+_CALLS = {
+    "call": "a call: all-reduce of 8 B, until it returns, at best",
+    "group": "the same, eight in a group",
+    "empty": "ncclCommCount, which only reads a number",
+}
+
 _COUNTED = {
     "operations": "operations that the library counted",
     "allocations": "allocations of the library",
@@ -377,6 +384,56 @@ def _libraries(libraries: list[Document]) -> Grid:
         ("which the other has not", _those(own - others if others else set()), _those(others - own)),
     )
     return Grid(("what", "this package's", "that of --library"), rows)
+
+
+def _costs(libraries: list[Document]) -> Grid:
+    """Two libraries in turns on the same GPUs, with how many times the other's ours takes."""
+    measured = [one for one in libraries if one["calls"] and one["makings"]]
+    if len(measured) < 2:
+        return Grid((), ())
+    ours, theirs = sorted(measured, key=lambda one: str(one["name"]) != SUBJECT)
+    counts = sorted(ours["makings"].keys() & theirs["makings"].keys(), key=int)
+
+    def row(what: str, show: Callable[[float], str], value: Callable[[Document], float]) -> tuple[str, ...]:
+        own, other = value(ours), value(theirs)
+        return what, show(own), show(other), f"{own / other:.2f}" if own > 0 and other > 0 else "-"
+
+    def milliseconds(value: float) -> str:
+        return microseconds(1e3 * value)
+
+    def best(part: str, count: str) -> Callable[[Document], float]:
+        return lambda one: min(making[part] for making in one["makings"][count])
+
+    def holds(when: str, name: str) -> Callable[[Document], float]:
+        return lambda one: float(one[when][name])
+
+    def call(way: str) -> Callable[[Document], float]:
+        return lambda one: min(one["calls"][way])
+
+    def phases(one: Document) -> str:
+        return ", ".join(f"{name} {milliseconds(value)}" for name, value in one["phases"].items()) or "-"
+
+    rows = [
+        row(f"ncclCommInitRank of {count} rank{'s' * (count != '1')}, at best", milliseconds, best("init", count))
+        for count in counts
+    ]
+    rows += [
+        ("of it, as the library says", phases(ours), phases(theirs), "-"),
+        row("the first operation", milliseconds, best("first", counts[-1])),
+        row("ncclCommDestroy", milliseconds, best("destroy", counts[-1])),
+        row(
+            "from a process's start until it has one",
+            lambda value: f"{value:.2f} s",
+            lambda one: one["startup_seconds"],
+        ),
+    ]
+    for what, name in (("memory of the GPU", "device_bytes"), ("resident memory of the process", "host_bytes")):
+        rows.append(row(f"an open one: {what}", bytes_text, holds("each", name)))
+        rows.append(row(f"left by one: {what}", bytes_text, holds("left", name)))
+    rows += [row(f"an open one: {name}", significant, holds("each", name)) for name in ("descriptors", "threads")]
+    rows += [row(what, lambda value: f"{significant(value)} ns", call(way)) for way, what in _CALLS.items()]
+    headings = ("what", *(f"{one['name']} {one['version']}" for one in (ours, theirs)), f"{SUBJECT}'s over the other's")
+    return Grid(headings, tuple(rows), (1, 2, 3))
 
 
 def _platform(series: list[Document]) -> Grid:

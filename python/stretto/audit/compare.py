@@ -98,6 +98,11 @@ def metrics(document: Document) -> dict[str, Metric]:
         found[name] = Metric(one["us_min"], "µs", noise=one["us_median"] / one["us_min"])
     for way, cost in document.get("launch", {}).items():
         found[f"a call's cost, {way}"] = Metric(cost["best"], "ns", noise=cost["median"] / cost["best"])
+    for one in document.get("costs", ()):
+        for count, makings in one["makings"].items():
+            times = [making["init"] for making in makings]
+            name = f"{one['name']}: making a communicator of {count} ranks on GPUs"
+            found[name] = Metric(1e3 * min(times), "µs", noise=statistics.median(times) / max(1e-6, min(times)))
     for pair, rate in document.get("gpu_pairs", {}).items():
         found[f"messages between GPUs {pair.replace('-', ' and ')}"] = Metric(rate, "GB/s", True)
     for pair, rate in document["pairs"].items():

@@ -15,6 +15,7 @@ from stretto.audit import facts as reading
 from stretto.audit import libraries
 
 if TYPE_CHECKING:
+    from stretto.audit.beside import Costs
     from stretto.audit.measurements import Contest, Measurements
     from stretto.audit.network import Network
 
@@ -82,6 +83,12 @@ class Context:
     @cached_property
     def on_gpus(self) -> Contest:
         return self.measured.on_gpus(self.library)
+
+    @cached_property
+    def costs(self) -> list[Costs]:
+        if self.library is None:
+            return []
+        return self.measured.beside(self.library)
 
     @cached_property
     def eager_on_gpus(self) -> Contest:

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import stretto
 from stretto import _native
-from stretto.audit import child
+from stretto.audit import beside, child
 from stretto.audit.ladder import Step, steps_of
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.gpu import count_gpus, find_nccl, launch_library
@@ -42,6 +43,7 @@ _START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
 _CREW = "ranks"
 _FEW = 3
 _CALLS_OF_A_BATCH = 96
+_LITTLE = 4096  # bytes of a rank's buffers where nothing large is moved
 _BATCHES = {"quick": 30, "default": 100, "full": 1000}  # of calls: tens of microseconds each
 _MOST_NOISE = 10.0
 # Ranks of the audit that are killed are no job that `stretto doctor` should tell of. As long as they live their flight
@@ -159,6 +161,11 @@ class Beside(Peer):
 
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         return launch_library(self.name, find_nccl(options), options, folder, buffer_bytes)
+
+
+def _other(library: Path | None) -> Peer:
+    """What stands beside this package's library on GPUs."""
+    return Beside() if library is not None and identify(str(library)).stretto else Nccl()
 
 
 class Measurements:
@@ -316,11 +323,49 @@ class Measurements:
         self._expect_whole()
         options = dataclasses.replace(self._gpu_options(), nccl=library)
         self._say(f"measuring all-reduces of {options.ranks} ranks on GPUs")
-        peers: list[Peer] = [Stretto(), Beside() if library is not None and identify(str(library)).stretto else Nccl()]
-        found = self._contest("GPUs", options, peers)
+        found = self._contest("GPUs", options, [Stretto(), _other(library)])
         if SUBJECT in found.failures:
             raise self._failure("all-reduces between GPUs", found.failures[SUBJECT])
         return found
+
+    def beside(self, library: Path) -> list[beside.Costs]:
+        """What communicators of this package's library and of another cost, on the same GPUs in turns. On one GPU these
+        have one rank, as NVIDIA's does not put two ranks on one.
+        """
+        self._expect_whole()
+        options = dataclasses.replace(self._gpu_options(), nccl=library, shared_device=False)
+        ranks = options.ranks if count_gpus() > 1 else 1
+        self._say(f"measuring what communicators of two libraries cost, with {ranks} rank{'s' * (ranks > 1)}")
+        jobs: dict[str, Job] = {}
+        folders: dict[str, Path] = {}
+        startups: dict[str, float] = {}
+        failed: list[beside.Costs] = []
+        for peer in (Stretto(), _other(library)):
+            use = f"costs of {peer.name}"
+            folders[peer.name] = self._own_folder(use)
+            try:
+                launch = peer.launch(dataclasses.replace(options, ranks=ranks), folders[peer.name], _LITTLE)
+                says = beside.says_phases(folders[peer.name]) if isinstance(peer, Nccl) else {}
+                launch = Launch(launch.commands, {**launch.environment, **says})
+                began = time.monotonic()
+                jobs[peer.name] = self._start(use, launch, ranks, peer.name)
+                startups[peer.name] = time.monotonic() - began
+            except Missing as reason:
+                raise Unmeasured(str(reason)) from reason
+            except JobError as error:
+                if peer.name == SUBJECT:
+                    raise self._failure("starting for what communicators cost", str(error), use) from error
+                failed.append(beside.Costs(peer.name, problem=str(error)))
+                self._jobs.pop(use).kill()
+        try:
+            found = beside.measure(jobs, folders, ranks, self.level, self._left)
+            for costs in found:
+                costs.startup_seconds = startups[costs.name]
+        except (JobError, Unsupported) as error:
+            raise self._failure("what communicators cost", str(error), f"costs of {SUBJECT}") from error
+        for name in jobs:
+            self._end(f"costs of {name}")
+        return found + failed
 
     def eager_on_gpus(self) -> Contest:
         """The smallest of these all-reduces by this package's library, each launched by the host for itself."""

@@ -141,6 +141,7 @@ def _measured(context: Context) -> Document:
         "gpus": {},
         "gpu_pairs": {},
         "libraries": _libraries(context),
+        "costs": [],
     }
     if "measured" not in vars(context):
         return found
@@ -163,6 +164,8 @@ def _measured(context: Context) -> Document:
         found["gpus"] = dataclasses.asdict(context.on_gpus)
     if "gpu_pairs" in vars(context):
         found["gpu_pairs"] = {f"{first}-{second}": rate for (first, second), (rate, _) in context.gpu_pairs.items()}
+    if "costs" in vars(context):
+        found["costs"] = [one.document() for one in context.costs]
     for command, replies in context.measured.replies.items():
         verb, *words = command.split()
         if verb == "inits":

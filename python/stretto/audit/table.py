@@ -20,6 +20,7 @@ for _name in (
     "counters",
     "stress",
     "gpu_ranks",
+    "beside_checks",
     "library",
     "platform",
     "network",

@@ -25,6 +25,7 @@ Reply = dict[str, Any]
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
 _LAST_MOMENTS_SECONDS = 1.0
+_DYING_SECONDS = 0.3
 _MOST_EXTENSIONS = 9
 _LOG_LINES = 12
 
@@ -216,7 +217,9 @@ class Job:
             raise JobError(f"rank {rank} answered {line[:200]!r}, which is no object")
         # At once: the other ranks may wait for this one, and would answer only much later.
         if not reply.get("ok") and "unsupported" not in reply:
-            # Who hears of a failure first may be another rank than the one that failed, which has printed why.
+            # Who hears of a failure first may be another rank than the one that failed, which has printed why, or died:
+            # its connections end a moment before it does.
+            self._expect_alive()
             raise JobError(f"rank {rank}: {reply.get('error', 'no reason given')}{self._log_tail()}")
         return reply
 
@@ -227,6 +230,12 @@ class Job:
             if status is not None and not (self._ending and status == 0):
                 who = f"rank {number}" if len(self._processes) == len(self._out) else "a process"
                 raise JobError(f"{who} died{_by_what(status)}{self._log_tail()}")
+
+    def _expect_alive(self) -> None:
+        deadline = time.monotonic() + _DYING_SECONDS
+        while time.monotonic() < deadline:
+            self._check_processes()
+            time.sleep(0.01)
 
     def _how_died(self) -> str:
         """By what a process ended, where one has and did not mean to: its FIFO ends a moment before it does."""

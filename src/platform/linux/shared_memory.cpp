@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 
 namespace stretto::platform {
 namespace {
@@ -18,6 +21,56 @@ Result<std::byte*> mapShared(int descriptor, size_t bytes) {
     return failErrno("cannot map %zu bytes of shared memory", bytes);
   }
   return static_cast<std::byte*>(address);
+}
+
+// The kernel's word for transparent huge pages, of the kind of memory that a file is about: the one in
+// brackets of "always madvise [never]". Empty where it does not say.
+std::string policyOf(const char* path) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path, "re"), fclose);
+  char text[256] = "";
+  if (file == nullptr || fgets(text, sizeof text, file.get()) == nullptr) return {};
+  const char* const begin = strchr(text, '[');
+  const char* const end = begin == nullptr ? nullptr : strchr(begin, ']');
+  return end == nullptr ? std::string() : std::string(begin + 1, end);
+}
+
+void refuse(std::string* refused, const std::string& what) {
+  *refused += (refused->empty() ? "" : "; ") + what;
+}
+
+// Advice, which the kernel follows as far as it has such pages.
+void wantHugePages(void* data, size_t bytes, bool isShared, std::string* refused) {
+  constexpr const char* kShared = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  constexpr const char* kPrivate = "/sys/kernel/mm/transparent_hugepage/enabled";
+  const char* const path = isShared ? kShared : kPrivate;
+  const std::string policy = policyOf(path);
+  if (policy == "never" || policy == "deny") {
+    return refuse(refused, std::string("no huge pages: ") + path + " says " + policy);
+  }
+  if (madvise(data, bytes, MADV_HUGEPAGE) != 0)
+    refuse(refused, std::string("no huge pages: ") + strerror(errno));
+}
+
+// For pages that are taken from here on. Preferred, not demanded: a node that is full must not end the rank.
+void preferNode(void* data, size_t bytes, int node, std::string* refused) {
+  constexpr int kPreferred = 1;  // MPOL_PREFERRED of linux/mempolicy.h
+  constexpr size_t kMostNodes = 1024, kBits = 8 * sizeof(unsigned long);
+  unsigned long nodes[kMostNodes / kBits] = {};
+  const auto number = static_cast<size_t>(node);
+  if (number < kMostNodes) {
+    nodes[number / kBits] = 1UL << (number % kBits);
+    if (syscall(SYS_mbind, data, bytes, kPreferred, nodes, kMostNodes + 1, 0) == 0) return;
+  } else {
+    errno = EINVAL;
+  }
+  refuse(refused, "not of NUMA node " + std::to_string(node) + ": " + strerror(errno));
+}
+
+std::string grant(std::byte* data, size_t bytes, bool isShared, const MemoryWish& wish) {
+  std::string refused;
+  if (wish.hugePages) wantHugePages(data, bytes, isShared, &refused);
+  if (wish.node >= 0) preferNode(data, bytes, wish.node, &refused);
+  return refused;
 }
 
 }  // namespace
@@ -32,7 +85,7 @@ void SharedMemory::closeDescriptor() {
   descriptor_ = -1;
 }
 
-Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
+Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes, const MemoryWish& wish) {
   SharedMemory memory;
   memory.descriptor_ = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memory.descriptor_ < 0 || fchmod(memory.descriptor_, 0600) != 0 ||
@@ -44,10 +97,11 @@ Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
   if (!mapped.ok()) return mapped.status();
   memory.data_ = mapped.value();
   memory.size_ = bytes;
+  memory.refused_ = grant(memory.data_, bytes, true, wish);
   return memory;
 }
 
-Result<SharedMemory> SharedMemory::createPrivate(size_t bytes) {
+Result<SharedMemory> SharedMemory::createPrivate(size_t bytes, const MemoryWish& wish) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
     return failErrno("cannot allocate %zu bytes", bytes);
@@ -55,6 +109,7 @@ Result<SharedMemory> SharedMemory::createPrivate(size_t bytes) {
   SharedMemory memory;
   memory.data_ = static_cast<std::byte*>(address);
   memory.size_ = bytes;
+  memory.refused_ = grant(memory.data_, bytes, false, wish);
   return memory;
 }
 

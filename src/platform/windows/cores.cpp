@@ -1,12 +1,16 @@
 #include "platform/cores.hpp"
 
+#include <algorithm>
+#include <cerrno>
+
 #include "platform/windows/native.hpp"
 
 namespace stretto::platform {
 
-// Core b of processor group g has the number 64 g + b; a thread is in one group.
+using windows::kInGroup;
+
+// A thread is in one group.
 std::vector<int> usableCoreNumbers(int most) {
-  constexpr int kInGroup = 64;
   std::vector<int> cores;
   GROUP_AFFINITY affinity{};
   if (GetThreadGroupAffinity(GetCurrentThread(), &affinity)) {
@@ -16,6 +20,22 @@ std::vector<int> usableCoreNumbers(int most) {
     }
   }
   return cores.empty() ? std::vector<int>{0} : cores;
+}
+
+bool bindThisThread(const std::vector<int>& cores) {
+  const std::vector<int> usable = usableCoreNumbers(kInGroup << 8);
+  GROUP_AFFINITY affinity{};
+  errno = EINVAL;
+  if (cores.empty() || cores.front() < 0) return false;
+  affinity.Group = static_cast<WORD>(cores.front() / kInGroup);
+  for (const int core : cores) {
+    if (!std::binary_search(usable.begin(), usable.end(), core) || core / kInGroup != affinity.Group)
+      return false;
+    affinity.Mask |= KAFFINITY{1} << (core % kInGroup);
+  }
+  if (SetThreadGroupAffinity(GetCurrentThread(), &affinity, nullptr)) return true;
+  windows::takeError();
+  return false;
 }
 
 }  // namespace stretto::platform

@@ -43,6 +43,9 @@ inline UniqueHandle own(HANDLE handle) {
   return UniqueHandle(handle == INVALID_HANDLE_VALUE ? nullptr : handle);
 }
 
+// Core b of processor group g has the number 64 g + b.
+inline constexpr int kInGroup = 64;
+
 // UTF-8, as all of the library has it, and UTF-16, as the system has it.
 std::wstring utf16(const std::string& text);
 std::string utf8(const std::wstring& text);

@@ -59,6 +59,76 @@ Result<UniqueHandle> duplicate(os::ProcessId owner, int descriptor) {
   return hasEnded ? Status{Code::kRemote} : status;
 }
 
+void refuse(std::string* refused, const std::string& what) {
+  *refused += (refused->empty() ? "" : "; ") + what;
+}
+
+// Large pages need the right to lock memory. A user who was given it has it in every process, switched off;
+// so it is switched on, for as long as the process lives. 0: there are none, and why is said.
+size_t largePage(std::string* refused) {
+  const size_t bytes = GetLargePageMinimum();
+  HANDLE opened = nullptr;
+  TOKEN_PRIVILEGES wanted{};
+  wanted.PrivilegeCount = 1;
+  wanted.Privileges[0].Attributes = SE_PRIVILEGE_ENABLED;
+  if (bytes == 0) {
+    refuse(refused, "no large pages: this processor or system has none");
+    return 0;
+  }
+  const bool isOpen = OpenProcessToken(GetCurrentProcess(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY, &opened);
+  const UniqueHandle token = own(isOpen ? opened : nullptr);
+  // It succeeds without having switched anything on, and says so by the error alone.
+  if (token != nullptr &&
+      LookupPrivilegeValueW(nullptr, L"SeLockMemoryPrivilege", &wanted.Privileges[0].Luid) &&
+      AdjustTokenPrivileges(token.get(), FALSE, &wanted, 0, nullptr, nullptr) &&
+      GetLastError() == ERROR_SUCCESS)
+    return bytes;
+  refuse(refused, "no large pages: this user has no right to lock memory (SeLockMemoryPrivilege)");
+  return 0;
+}
+
+size_t roundedUp(size_t bytes, size_t page) {
+  return (bytes + page - 1) / page * page;
+}
+
+// The node for the system's calls. One that is not there is said, as the system may take it without a word.
+DWORD nodeFor(const MemoryWish& wish, std::string* refused) {
+  ULONG highest = 0;
+  if (wish.node < 0) return NUMA_NO_PREFERRED_NODE;
+  if (GetNumaHighestNodeNumber(&highest) && static_cast<ULONG>(wish.node) <= highest)
+    return static_cast<DWORD>(wish.node);
+  refuse(refused, "not of NUMA node " + std::to_string(wish.node) + ": there is none of that number");
+  return NUMA_NO_PREFERRED_NODE;
+}
+
+// A section and its view, of large pages or of others.
+struct Section {
+  UniqueHandle handle;
+  void* view = nullptr;
+};
+
+Section makeSection(uint64_t whole, DWORD node, bool hasLargePages) {
+  const DWORD kind = hasLargePages ? SEC_COMMIT | SEC_LARGE_PAGES : SEC_COMMIT;
+  const DWORD access = hasLargePages ? FILE_MAP_ALL_ACCESS | FILE_MAP_LARGE_PAGES : FILE_MAP_ALL_ACCESS;
+  Section made{own(CreateFileMappingNumaW(INVALID_HANDLE_VALUE, nullptr, PAGE_READWRITE | kind, high(whole),
+                                          low(whole), nullptr, node))};
+  if (made.handle != nullptr)
+    made.view = MapViewOfFileExNuma(made.handle.get(), access, 0, 0, whole, nullptr, node);
+  return made;
+}
+
+// Large pages that cannot be had (memory is in too small pieces) are done without.
+Section makeSection(size_t bytes, const MemoryWish& wish, std::string* refused) {
+  const uint64_t whole = SegmentHeader::kBytes + uint64_t{bytes};
+  const DWORD node = nodeFor(wish, refused);
+  if (const size_t page = wish.hugePages ? largePage(refused) : 0; page != 0) {
+    Section large = makeSection(roundedUp(whole, page), node, true);
+    if (large.view != nullptr) return large;
+    refuse(refused, "no large pages: " + sentenceOf(GetLastError()));
+  }
+  return makeSection(whole, node, false);
+}
+
 }  // namespace
 
 SharedMemory::~SharedMemory() {
@@ -71,30 +141,36 @@ void SharedMemory::closeDescriptor() {
   descriptor_ = -1;
 }
 
-Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
-  const uint64_t whole = SegmentHeader::kBytes + uint64_t{bytes};
-  UniqueHandle section = own(
-      CreateFileMappingW(INVALID_HANDLE_VALUE, nullptr, PAGE_READWRITE, high(whole), low(whole), nullptr));
-  void* const view =
-      section == nullptr ? nullptr : MapViewOfFile(section.get(), FILE_MAP_ALL_ACCESS, 0, 0, whole);
-  if (view == nullptr) {
+Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes, const MemoryWish& wish) {
+  SharedMemory memory;
+  Section section = makeSection(bytes, wish, &memory.refused_);
+  if (section.view == nullptr) {
     takeError();
     return failErrno("cannot make %zu bytes of shared memory (%s)", bytes, label);
   }
-  auto* const header = new (view) SegmentHeader;
+  auto* const header = new (section.view) SegmentHeader;
   header->bytes = bytes;
   header->magic = SegmentHeader::kMagic;
-  SharedMemory memory;
-  memory.data_ = static_cast<std::byte*>(view) + SegmentHeader::kBytes;
+  memory.data_ = static_cast<std::byte*>(section.view) + SegmentHeader::kBytes;
   memory.size_ = bytes;
-  memory.descriptor_ = descriptorOf(section.release());
+  memory.descriptor_ = descriptorOf(section.handle.release());
   return memory;
 }
 
-Result<SharedMemory> SharedMemory::createPrivate(size_t bytes) {
-  void* const address = VirtualAlloc(nullptr, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-  if (address == nullptr) return failLast("cannot allocate", bytes);
+Result<SharedMemory> SharedMemory::createPrivate(size_t bytes, const MemoryWish& wish) {
+  constexpr DWORD kKind = MEM_RESERVE | MEM_COMMIT;
   SharedMemory memory;
+  const DWORD node = nodeFor(wish, &memory.refused_);
+  const auto allocate = [&](size_t size, DWORD kind) {
+    return VirtualAllocExNuma(GetCurrentProcess(), nullptr, size, kind, PAGE_READWRITE, node);
+  };
+  void* address = nullptr;
+  if (const size_t page = wish.hugePages ? largePage(&memory.refused_) : 0; page != 0) {
+    address = allocate(roundedUp(bytes, page), kKind | MEM_LARGE_PAGES);
+    if (address == nullptr) refuse(&memory.refused_, "no large pages: " + sentenceOf(GetLastError()));
+  }
+  if (address == nullptr) address = allocate(bytes, kKind);
+  if (address == nullptr) return failLast("cannot allocate", bytes);
   memory.data_ = static_cast<std::byte*>(address);
   memory.size_ = bytes;
   return memory;

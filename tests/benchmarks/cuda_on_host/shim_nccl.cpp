@@ -1,7 +1,9 @@
 // A library with nccl.h's ABI for the stand-in of CUDA's runtime: each operation becomes work in the
 // stand-in's stream, and that work calls the real library named by SHIM_LIBRARY, on host memory. SHIM_FAULT
 // makes it misbehave, so that the driver's judgement can be tested: `wrong` spoils an element of rank 0's
-// result, `idle` does nothing, `hang` never ends.
+// result, `idle` does nothing, `hang` never ends; `slow-init` takes a tenth of a second to make a
+// communicator, `greedy` 128 MB of the GPU for each, `leaks` does not give these back, `slow-call` takes two
+// milliseconds to submit.
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include "../../../benchmarks/cuda/library.hpp"
 
 extern "C" void hostEnqueue(cudaStream_t stream, const Work& work);
+extern "C" void hostTake(ptrdiff_t bytes);
 
 using stretto::bench::Library;
 
@@ -70,6 +73,8 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, Call call) {
   return outcome;
 }
 
+constexpr ptrdiff_t kTaken = ptrdiff_t{128} << 20;
+
 void spoil(void* result) {
   if (fault("wrong")) static_cast<unsigned char*>(result)[0] ^= 0x55;
 }
@@ -91,9 +96,15 @@ SHIM ncclGetUniqueId(ncclUniqueId* id) {
   return real().getUniqueId(id);
 }
 SHIM ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  if (fault("slow-init")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (fault("greedy") || fault("leaks")) hostTake(kTaken);
   return real().commInitRank(comm, ranks, id, rank);
 }
+SHIM ncclCommCount(ncclComm_t comm, int* count) {
+  return real().commCount(comm, count);
+}
 SHIM ncclCommDestroy(ncclComm_t comm) {
+  if (fault("greedy")) hostTake(-kTaken);
   return real().commDestroy(comm);
 }
 SHIM ncclCommAbort(ncclComm_t comm) {
@@ -104,6 +115,7 @@ SHIM ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 SHIM ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
                    ncclComm_t comm, cudaStream_t stream) {
+  if (fault("slow-call")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   return enqueue(comm, stream, [=] {
     const ncclResult_t result = real().allReduce(send, receive, count, type, op, comm, nullptr);
     spoil(receive);

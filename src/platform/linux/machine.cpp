@@ -1,0 +1,9 @@
+#include "platform/machine.hpp"
+
+namespace stretto::platform {
+
+MachineFacts describeMachine() {
+  return {};
+}
+
+}  // namespace stretto::platform
