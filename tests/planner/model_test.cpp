@@ -135,6 +135,16 @@ TEST(Model, ResultsStreamWhenTheBuffersOfAllRanksFillHalfOfTheCache) {
   EXPECT_TRUE(at(Collective::kReduceScatter, 3 * kMega, 2));
 }
 
+TEST(Model, ACacheOfManyCoresIsNotAllThisRanks) {
+  constexpr size_t kMega = size_t{1} << 20;
+  Machine machine = exampleMachine();
+  machine.cacheBytes = 64 * kMega;
+  EXPECT_FALSE(streams(exampleRequest(Collective::kAllReduce, 4 * kMega, 2), machine));
+  machine.cacheBytes = 300 * kMega;
+  EXPECT_TRUE(streams(exampleRequest(Collective::kAllReduce, 4 * kMega, 2), machine));
+  EXPECT_FALSE(streams(exampleRequest(Collective::kAllReduce, 2 * kMega, 2), machine));
+}
+
 TEST(Model, ObstaclesHaveReasons) {
   Machine bare;
   const auto obstacle = [&](Algorithm algorithm, Protocol protocol, int ranks) {
