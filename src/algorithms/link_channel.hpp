@@ -36,13 +36,14 @@ concept LinkingBackend = requires(B b, int peer, size_t bytes, std::byte* to, co
 };
 
 // Chunks of such a backend may travel as messages: it says how long they may be, is told how long the next
-// one to a peer is before that is published, and says of the next one from a peer, which has come, whether it
-// is as long as it must be.
+// one to a peer is before that is published, says of the next one from a peer, which has come, whether it is
+// as long as it must be, and is told when that has been read.
 template <typename B>
 concept SizesChunks = requires(B b, int peer, size_t bytes) {
   { b.mostInChunk() } -> std::same_as<size_t>;
   {b.sizeChunk(peer, bytes)};
   { b.checkChunk(peer, bytes) } -> std::same_as<Status>;
+  {b.readChunk(peer)};
 };
 
 // To some peers such a backend sends chunks from where they lie, without a copy in a slot. A chunk that is
@@ -192,6 +193,7 @@ class Inlet {
     if constexpr (LinkingBackend<B>) {
       b_.releaseLink(peer_);
     } else {
+      if constexpr (SizesChunks<B>) b_.readChunk(peer_);
       const uint64_t received = ++b_.cursors(peer_).received;
       constexpr uint64_t kInterval = WindowLayout::kLinkDepth / 2;
       if (received % kInterval == 0) b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);

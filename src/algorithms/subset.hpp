@@ -54,6 +54,7 @@ class Subset {
   size_t mostInChunk() const { return mostInChunk_; }
   void sizeChunk(int peer, size_t bytes) { b_.sizeChunk(of(peer), bytes); }
   Status checkChunk(int peer, size_t bytes) { return b_.checkChunk(of(peer), bytes); }
+  void readChunk(int peer) { b_.readChunk(of(peer)); }
   bool lends(int peer) const { return b_.lends(of(peer)); }
   void lend(int peer, const std::byte* from) { b_.lend(of(peer), from); }
   Status awaitLeft(int peer, uint64_t chunks) { return b_.awaitLeft(of(peer), chunks); }

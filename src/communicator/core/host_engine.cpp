@@ -115,6 +115,10 @@ inline void HostEngine::listTransfers(std::span<const Operation> operations) {
   }
 }
 
+FarSteps::Ways HostEngine::farWays() const {
+  return {self_.ranks(), spread_->mostInFarChunk(), spread_->isOverSockets()};
+}
+
 Status HostEngine::runTransfers(std::span<const Operation> operations, bool reported, Profile& profile) {
   listTransfers(operations);
   executors::host::TransferWatch* watch = nullptr;

@@ -62,6 +62,9 @@ class HostEngine {
     importer_.endOperation();
     return status;
   }
+  // Of collectives between hosts: who is told of their chunks, and what to know of these.
+  void watchChunks(links::net::ChunkWatch* watch) { spread_->setWatch(watch); }
+  FarSteps::Ways farWays() const;
   // The sends and receives among `operations`.
   Status runTransfers(std::span<const Operation> operations, bool reported, Profile& profile);
   Status runOneSided(const Operation& operation);

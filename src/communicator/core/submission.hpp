@@ -56,6 +56,7 @@ class Submission {
   Status runProfiled(std::span<const Operation> operations);
   Status runSeveral(std::span<const Operation> operations);
   Status runCollective(const Operation& operation);
+  Status runSpread(const Running& running, Prepared& prepared);
   Status runTransfers(const Operation& first, std::span<const Operation> operations);
   Status runOneSided(std::span<const Operation> operations, bool waits);
 

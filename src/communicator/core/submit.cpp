@@ -133,7 +133,18 @@ Status Submission::runCollective(const Operation& operation) {
   if (onDevice_) return device_.run(operation, *prepared);
   const Running running = journal_.enter(operation, *prepared);
   if (operation.count == 0) return journal_.conclude(running, kOkStatus);
+  if (running.watched && host_.isSpread()) [[unlikely]]
+    return runSpread(running, *prepared);
   return journal_.conclude(running, host_.run(running, *prepared, journal_.counters()));
+}
+
+// Over hosts, with somebody who may want to hear of each chunk.
+Status Submission::runSpread(const Running& running, Prepared& prepared) {
+  Profile& profile = journal_.profile();
+  host_.watchChunks(profile.on() ? profile.beginChunks(*running.operation, host_.farWays()) : nullptr);
+  const Status status = host_.run(running, prepared, journal_.counters());
+  host_.watchChunks(nullptr);
+  return journal_.conclude(running, status);
 }
 
 Status Submission::runTransfers(const Operation& first, std::span<const Operation> operations) {

@@ -214,8 +214,15 @@ void Profile::beginCollective(const Operation& operation, const planner::Plan& p
     channel_ = startChannel(collective_, {0, platform::realtimeNanoseconds()}, at);
 }
 
+links::net::ChunkWatch* Profile::beginChunks(const Operation& operation, const FarSteps::Ways& ways) {
+  if ((operation.profiled.mask & kProxyOpBits) == 0 || collective_ == nullptr) return nullptr;
+  farSteps_.open(*session_, operation.profiled.mask, collective_, ways);
+  return &farSteps_;
+}
+
 void Profile::endWork(uint64_t at) {
   endTransfers(at);
+  if (farSteps_.isOpen()) farSteps_.close(at);
   if (channel_ != nullptr) stopChannel(channel_, platform::realtimeNanoseconds(), at);
   channel_ = nullptr;
   session_->stop(collective_, at);

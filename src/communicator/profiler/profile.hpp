@@ -30,6 +30,7 @@
 
 #include "base/watch.hpp"
 #include "communicator/core/operation.hpp"
+#include "communicator/profiler/far_steps.hpp"
 #include "communicator/profiler/stamps.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
@@ -145,6 +146,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
 
   // In host memory, around the work.
   void beginCollective(const Operation& operation, const planner::Plan& plan, uint64_t at);
+  // Null if nobody wants to hear of the chunks that the collective sends to other hosts. Until endWork().
+  links::net::ChunkWatch* beginChunks(const Operation& operation, const FarSteps::Ways& ways);
   // Null if nobody wants to hear of transfers' chunks. `transfers` belong to the sends and receives among
   // `operations`, in the same order.
   executors::host::TransferWatch* beginTransfers(std::span<const Operation> operations,
@@ -250,6 +253,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void* collective_ = nullptr;
   void* channel_ = nullptr;
   std::vector<Moving> moving_;
+  FarSteps farSteps_;
   std::vector<Enqueued> enqueued_;
   std::unique_ptr<StampFollower> follower_;
   bool withoutKernels_ = false;

@@ -77,6 +77,9 @@ class SendRing {
   void publish() { ++published_; }
   // A mailbox whose count is the number of chunks whose slots are free again.
   const Mailbox* credits() const { return &credits_; }
+  // How many chunks there were, and how many of these the net has begun to send.
+  uint64_t published() const { return published_; }
+  uint64_t posted() const { return posted_; }
   // All that was published has left.
   bool isIdle() const { return credits_.count == published_; }
   const Break& broken() const { return broken_; }

@@ -15,13 +15,17 @@ void SpreadHost::signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
   } else {
     mailbox->tag = tag();
     links_.to(peer).publish();
+    if (watch_ != nullptr) [[unlikely]]
+      noteHandedOver(peer);
   }
-  links_.progress();
+  move();
 }
 
 Status SpreadHost::checkChunk(int peer, size_t bytes) {
   if (!links_.isFar(peer)) return kOkStatus;
   const size_t came = links_.from(peer).bytesOf(cursors(peer).received);
+  if (watch_ != nullptr) [[unlikely]]
+    watch_->comes(peer, bytes);
   if (came == messageBytes(bytes)) return kOkStatus;
   return failAbout(peer, Code::kInternal,
                    "rank %d: a chunk of %zu bytes came from rank %d as a message of %zu", rank(), bytes, peer,
@@ -29,7 +33,7 @@ Status SpreadHost::checkChunk(int peer, size_t bytes) {
 }
 
 Status SpreadHost::progress(const RankSet& peers) {
-  links_.progress();
+  move();
   const int broken = links_.firstBroken(peers);
   return broken < 0 ? kOkStatus : brokenLink(broken);
 }
@@ -46,7 +50,7 @@ Status SpreadHost::await(AwaitedWord awaited, Done done) {
   const RankSet peers = awaited.ranks(ranks());
   Patience patience(*this, std::move(awaited));
   while (!done()) {
-    links_.progress();
+    move();
     if (done()) return kOkStatus;
     const int broken = links_.firstBroken(peers);
     const Status status = broken < 0 ? patience.step() : brokenLink(broken);
@@ -56,7 +60,7 @@ Status SpreadHost::await(AwaitedWord awaited, Done done) {
     const std::string words = lastError();  // connections that end meanwhile have words of their own
     const uint64_t began = platform::ticks();
     do {
-      links_.progress();
+      move();
     } while (!done() && platform::tickSeconds(platform::ticks() - began) < kSecondsOfTaking);
     setLastError(words);
     return done() ? kOkStatus : status;
@@ -69,21 +73,41 @@ Status SpreadHost::until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t v
     if (ready(mailbox, value)) [[likely]] {
       return kOkStatus;
     }
-    links_.progress();
+    move();
   }
   noteSlowWait();
   return await(std::move(awaited), [&] { return ready(mailbox, value); });
 }
 
 Status SpreadHost::awaitLeft(int peer, uint64_t chunks) {
-  return links_.isFar(peer) ? waitCount(coop(), peer, creditFrom(peer), chunks) : kOkStatus;
+  return links_.isFar(peer) ? until({.peer = peer}, creditFrom(peer), chunks) : kOkStatus;
 }
 
 Status SpreadHost::finish() {
   if (links_.isIdle()) return kOkStatus;
-  links_.progress();
+  move();
   if (links_.isIdle()) return kOkStatus;
   return await({.peer = -1, .anyOf = links_.busy()}, [&] { return links_.isIdle(); });
+}
+
+// What earlier operations sent has left by now.
+void SpreadHost::noteHandedOver(int peer) {
+  if (!watched_.has(peer)) {
+    watched_.add(peer);
+    told_.resize(cursors_.size());
+    const uint64_t before = links_.to(peer).published() - 1;
+    told_[static_cast<size_t>(peer)] = {before, before};
+  }
+  watch_->handsOver(peer);
+}
+
+void SpreadHost::tellSent() {
+  for (int peer = watched_.next(-1); peer >= 0; peer = watched_.next(peer)) {
+    const SendRing& ring = links_.to(peer);
+    Told& told = told_[static_cast<size_t>(peer)];
+    for (; told.begun < ring.posted(); ++told.begun) watch_->begins(peer);
+    for (; told.left < ring.credits()->count; ++told.left) watch_->leaves(peer);
+  }
 }
 
 // The stand-in's bell counts what has been heard of the peer. Views that were on their way before this rank

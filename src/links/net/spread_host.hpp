@@ -10,8 +10,10 @@
 
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "links/net/chunk_watch.hpp"
 #include "links/net/far_links.hpp"
 #include "links/net/host_map.hpp"
 #include "primitives/host/host.hpp"
@@ -61,10 +63,19 @@ class SpreadHost final : public Host {
   const HostMap& places() const { return places_; }
   size_t mostInNearChunk() const { return layout().linkChunk; }
   size_t mostInFarChunk() const { return links_.chunkBytes(); }
+  // Whether the net is this library's own TCP, and no plugin's.
+  bool isOverSockets() const { return std::string_view(links_.netName()) == "tcp"; }
   void sizeChunk(int peer, size_t bytes) {
-    if (links_.isFar(peer)) links_.to(peer).setBytes(bytes);
+    if (!links_.isFar(peer)) return;
+    links_.to(peer).setBytes(bytes);
+    if (watch_ != nullptr) [[unlikely]]
+      watch_->fills(peer, bytes);
   }
   Status checkChunk(int peer, size_t bytes);
+  void readChunk(int peer) {
+    if (watch_ != nullptr && links_.isFar(peer)) [[unlikely]]
+      watch_->isRead(peer);
+  }
   // LendingBackend (algorithms/link_channel.hpp).
   bool lends(int peer) const { return links_.isFar(peer) && links_.lends(); }
   void lend(int peer, const std::byte* from) { links_.to(peer).lend(from); }
@@ -72,6 +83,8 @@ class SpreadHost final : public Host {
 
   void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value);
   Status wait(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    if (watch_ != nullptr && links_.isFar(peer)) [[unlikely]]
+      watch_->waitsForData(peer);
     STRETTO_TRY(until({.peer = peer}, mailbox, value));
     if (mailbox->tag == tag()) [[likely]]
       return kOkStatus;
@@ -79,7 +92,15 @@ class SpreadHost final : public Host {
     return mismatch(peer);
   }
   Status waitCount(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    if (watch_ != nullptr && links_.isFar(peer)) [[unlikely]]
+      watch_->waitsForRoom(peer);
     return until({.peer = peer}, mailbox, value);
+  }
+
+  // Null: nobody is told any more. To be changed between operations.
+  void setWatch(ChunkWatch* watch) {
+    watch_ = watch;
+    watched_ = {};
   }
 
   // Moves what can be moved. Not ok if a link to one of these peers is broken.
@@ -105,12 +126,27 @@ class SpreadHost final : public Host {
   void wonder(const RankSet& peers) const override { ask_(peers); }
   bool isOnItsWay(int peer) const override { return links_.isFar(peer) && links_.isOnItsWay(peer); }
   Status brokenLink(int peer);
+  void move() {
+    links_.progress();
+    if (watch_ != nullptr) [[unlikely]]
+      tellSent();
+  }
+  void noteHandedOver(int peer);
+  void tellSent();
 
   FarLinks& links_;
   const HostMap& places_;
   const size_t mostInChunk_;
   const Ask ask_;
   std::vector<LinkCursors> cursors_;  // by rank
+  ChunkWatch* watch_ = nullptr;
+  // What it has been told of chunks to those peers that have any of this operation.
+  struct Told {
+    uint64_t begun = 0;
+    uint64_t left = 0;
+  };
+  RankSet watched_;
+  std::vector<Told> told_;  // by rank
 };
 
 }  // namespace stretto::links::net

@@ -1,0 +1,131 @@
+// What a profiler plugin hears of the chunks that a collective sends to ranks on other hosts.
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "communicator/profiler/calls.hpp"
+#include "observe/profiler_abi.hpp"
+#include "platform/clock.hpp"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+using observe::profiler::bit;
+using observe::profiler::Type;
+
+constexpr size_t kMany = 3 << 18;  // of float: several chunks
+constexpr double kLateSeconds = 0.2;
+
+class FarProfilerCalls : public ProfilerCalls {
+ protected:
+  void SetUp() override { setenv("STRETTO_LINK", "net", 1); }
+  void TearDown() override { unsetenv("STRETTO_LINK"); }
+};
+
+// Each direction is a proxy operation of the collective, each chunk a step, and what the net sends an event
+// in it; what one rank sends the other receives.
+TEST_F(FarProfilerCalls, ChunksAreStepsOfTheirCollective) {
+  const Journal journal = run(0xffff, [](Member& member) { sum(member, kMany); });
+  const auto operations = journal.of("start", "ProxyOp");
+  ASSERT_EQ(operations.size(), 4u);
+  std::map<std::string, std::string> wayOf;  // of an operation: who sends to whom, and who tells of it
+  for (const JournalCall& call : operations) {
+    EXPECT_TRUE(call.word("in").starts_with("Coll/" + call.word("rank"))) << call.word("in");
+    EXPECT_EQ(call.number("peer"), 1 - call.number("rank"));
+    EXPECT_GT(call.number("chunk"), 0u);
+    const bool sends = call.word("send") == "1";
+    wayOf[call.event] = (sends ? call.word("rank") : call.word("peer")) + (sends ? " sends" : " is received");
+  }
+  std::map<std::string, std::string> wayOfStep, states;
+  std::map<std::string, uint64_t> steps, bytes;
+  for (const JournalCall& call : journal.of("start", "ProxyStep")) {
+    ASSERT_EQ(wayOf.count(call.word("in")), 1u) << call.word("in");
+    const std::string way = wayOfStep[call.event] = wayOf[call.word("in")];
+    EXPECT_EQ(call.number("step"), steps[way]++);
+  }
+  for (const JournalCall& call : journal.of("state", "ProxyStep")) {
+    states[call.event] += call.word("state") + " ";
+    bytes[wayOfStep[call.event]] += call.number("bytes");
+  }
+  for (const auto& [event, seen] : states) {
+    EXPECT_EQ(seen, wayOfStep[event].ends_with("sends") ? "20 8 9 " : "10 12 ") << event;
+  }
+  for (const char* rank : {"0", "1"}) {
+    const std::string sent = std::string(rank) + " sends", received = std::string(rank) + " is received";
+    EXPECT_GT(steps[sent], 1u);
+    EXPECT_EQ(steps[sent], steps[received]);
+    EXPECT_GE(bytes[sent], kMany * sizeof(float) / 2);
+    EXPECT_EQ(bytes[sent], bytes[received]);
+  }
+  uint64_t length = 0;
+  for (const JournalCall& call : journal.of("start", "NetPlugin")) {
+    EXPECT_TRUE(wayOfStep[call.word("in")].ends_with("sends")) << call.word("in");
+    EXPECT_EQ(call.word("plugin"), "20001");
+    length += call.number("length");
+  }
+  EXPECT_EQ(journal.of("start", "NetPlugin").size(), steps["0 sends"] + steps["1 sends"]);
+  EXPECT_EQ(length, bytes["0 sends"] + bytes["1 sends"]);
+}
+
+// The steps say who waited for whom: the rank that came in time for the data of the late one, which did not
+// wait for its.
+TEST_F(FarProfilerCalls, StepsSayWhoWaitedForWhom) {
+  which_ = "stamped";
+  const Journal journal = run(bit(Type::kProxyStep), [](Member& member) {
+    sum(member, kMany);  // connects
+    member.board.meet();
+    if (member.rank == 1) std::this_thread::sleep_for(std::chrono::duration<double>(kLateSeconds));
+    sum(member, kMany);
+  });
+  std::map<std::string, std::string> rankOf;
+  for (const JournalCall& call : journal.of("start", "ProxyStep")) rankOf[call.event] = call.word("rank");
+  std::map<std::string, uint64_t> since;
+  std::map<std::string, double> longest;  // wait for data, of each rank
+  for (const JournalCall& call : journal.of("state", "ProxyStep")) {
+    if (call.word("state") == "10") since[call.event] = call.number("at");
+    if (call.word("state") != "12") continue;
+    double& most = longest[rankOf[call.event]];
+    most = std::max(most, platform::tickSeconds(call.number("at") - since[call.event]));
+  }
+  EXPECT_GE(longest["0"], kLateSeconds * 0.8);
+  EXPECT_LT(longest["1"], longest["0"]);
+}
+
+TEST_F(FarProfilerCalls, AMaskWithoutStepsBringsNone) {
+  const Journal journal = run(bit(Type::kProxyOp), [](Member& member) { sum(member, kMany); });
+  EXPECT_EQ(journal.of("start", "ProxyOp").size(), 4u);
+  EXPECT_TRUE(journal.of("start", "ProxyStep").empty());
+  EXPECT_TRUE(journal.of("start", "NetPlugin").empty());
+}
+
+// A collective that fails leaves nothing open (run() looks), and the chunks of messages are told of once.
+TEST_F(FarProfilerCalls, WhatFailsIsClosedToo) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    std::vector<float> data(kMany, 1);
+    const size_t count = member.rank == 0 ? kMany : kMany / 2;
+    EXPECT_NE(ncclAllReduce(data.data(), data.data(), count, ncclFloat, ncclSum, member.comm, nullptr),
+              ncclSuccess);
+  });
+  EXPECT_EQ(journal.of("start", "Coll").size(), 2u);
+  EXPECT_FALSE(journal.of("start", "ProxyStep").empty());
+}
+
+TEST_F(FarProfilerCalls, MessagesHaveTheStepsOfTransfersAlone) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    sum(member, kMany);
+    std::vector<float> data(16, 1);
+    if (member.rank == 0)
+      ncclSend(data.data(), 16, ncclFloat, 1, member.comm, nullptr);
+    else
+      ncclRecv(data.data(), 16, ncclFloat, 0, member.comm, nullptr);
+  });
+  size_t ofMessages = 0;
+  for (const JournalCall& call : journal.of("start", "ProxyOp"))
+    ofMessages += call.word("in").starts_with("P2p/");
+  EXPECT_EQ(ofMessages, 2u);
+  EXPECT_EQ(journal.of("start", "ProxyOp").size(), 6u);
+}
+
+}  // namespace
+}  // namespace stretto
