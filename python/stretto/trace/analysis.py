@@ -17,6 +17,7 @@ from stretto.trace.model import Recording
 from stretto.trace.operations import Operations, join, only
 from stretto.trace.pairs import Pair, pairs
 from stretto.trace.progress import Progress, missing, progress
+from stretto.trace.proxies import ProxyWait, proxy_waits
 from stretto.trace.reader import UNALIGNED
 from stretto.trace.transfers import STEP_STATES, Transfers, transfers
 from stretto.trace.verdict import Verdict, judge
@@ -118,6 +119,7 @@ class Report:
     slow_transfers: int
     path: CriticalPath
     pairs: list[Pair]
+    proxy_waits: list[ProxyWait]
     progress: Progress
     verdict: Verdict
     overhead: list[Overhead]
@@ -165,6 +167,11 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
         pairs=[
             item
             for item in pairs(recording, alignment)
+            if communicator is None or item.communicator in {one.label for one in operations.communicators}
+        ],
+        proxy_waits=[
+            item
+            for item in proxy_waits(recording)
             if communicator is None or item.communicator in {one.label for one in operations.communicators}
         ],
         progress=progress(recording, operations) if whole else Progress(),

@@ -48,6 +48,7 @@ def document(report: Report, top: int) -> dict[str, Any]:
         "slow_transfers": {"count": report.slow_transfers, "proxies": report.slow_proxies},
         "critical_path": _path(report),
         "pairs": report.pairs,
+        "proxy_waits": report.proxy_waits,
         "progress": report.progress,
         "verdict": report.verdict,
         "overhead": report.overhead,

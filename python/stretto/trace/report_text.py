@@ -42,6 +42,7 @@ def sections(report: Report, top: int) -> list[Section]:
         _kinds(report, top),
         _slow(report, top),
         _pairs(report, top),
+        _proxy_waits(report, top),
         _clocks(report, top),
         _overhead(report),
         _quality(report),
@@ -222,6 +223,24 @@ def _waits(item: Pair) -> str:
     if not item.chunks:
         return ""
     return f"receiver {duration(item.receiver_waited_ns)} for data, sender {duration(item.sender_waited_ns)} for room"
+
+
+def _proxy_waits(report: Report, top: int) -> Section:
+    rows = [
+        [
+            item.communicator,
+            str(item.rank),
+            str(item.peer),
+            f"{item.operations:,}",
+            f"{item.chunks:,}",
+            duration(item.for_data_ns),
+            duration(item.for_room_ns),
+        ]
+        for item in report.proxy_waits[:top]
+    ]
+    sentences = ["Waits for chunks of collectives, by the steps of the ranks' proxies."] if rows else []
+    headings = ["communicator", "rank", "waited for", "operations", "chunks", "for its data", "for its room"]
+    return Section("Who waited for whom between hosts", sentences, headings, rows, (1, 2, 3, 4, 5, 6))
 
 
 def _progress(report: Report) -> Section:
