@@ -387,23 +387,6 @@ def test_pairs_say_which_side_was_later() -> None:
     assert "receiver by 30.0 µs" in text(report)
 
 
-def test_proxies_say_who_waited_for_whom() -> None:
-    made = make(Job(style="net", ranks=4, operations=40))
-    report = analyse(made.recording)
-    assert {(item.rank, item.peer) for item in report.proxy_waits} == {
-        (rank, (rank + way) % 4) for rank in range(4) for way in (1, -1)
-    }
-    for item in report.proxy_waits:
-        assert (item.operations, item.chunks) == (40, 40)  # one step of one direction in each
-        # The ring sends upwards: room is waited for there, data is waited for from below.
-        upwards = item.peer == (item.rank + 1) % 4
-        assert (item.for_room_ns > 0, item.for_data_ns > 0) == (upwards, not upwards)
-    waits = [item.for_data_ns + item.for_room_ns for item in report.proxy_waits]
-    assert waits == sorted(waits, reverse=True)
-    assert "Who waited for whom between hosts" in text(report)
-    assert analyse(make(Job(ranks=2, hosts=1, operations=5)).recording).proxy_waits == []
-
-
 def test_the_overhead_of_the_recording_is_counted() -> None:
     made = make(Job(operations=100, hosts=1))
     report = analyse(made.recording)

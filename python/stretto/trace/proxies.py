@@ -1,4 +1,4 @@
-"""Which rank of a collective waited for which other one, by the steps of the proxies that moved its chunks over a net."""
+"""Which rank of a collective waited for which other one, by the steps of the proxies that moved its chunks."""
 
 from __future__ import annotations
 
