@@ -18,7 +18,7 @@ from namespaces import can_be_made, network
 from other_clock import OtherClock
 from stretto.library import profiler_plugin_path
 from stretto.trace.analysis import analyse
-from stretto.trace.columns import times
+from stretto.trace.columns import SpanIndex, times
 from stretto.trace.model import EventType, Recording
 from stretto.trace.raw import RawFile
 from stretto.trace.reader import load
@@ -159,15 +159,23 @@ def test_messages_between_hosts_show_their_chunks_and_who_was_waited_for(recorde
     _, folders = moved(recorded, *CLOCKS[0], tmp_path)
     recording = load(folders, align=False)
     kinds = recording.spans["type"]
-    assert (kinds == EventType.PROXY_OP).sum() == 2 * MESSAGES
-    assert (kinds == EventType.PROXY_STEP).sum() > 2 * MESSAGES
+    index = SpanIndex(recording, (EventType.P2P, EventType.COLL, EventType.PROXY_OP))
+    ops, steps = (np.flatnonzero(kinds == one).astype(np.int64) for one in (EventType.PROXY_OP, EventType.PROXY_STEP))
+    of_messages = kinds[index.parents(ops)] == EventType.P2P
+    assert of_messages.sum() == 2 * MESSAGES
+    assert (kinds[index.parents(ops[~of_messages])] == EventType.COLL).all()
+    chunks = np.isin(index.parents(steps), ops[of_messages]).sum()
+    assert chunks > 2 * MESSAGES
     assert times(recording.spans, "stop")[kinds == EventType.PROXY_STEP].min() > 0
     report = analyse(recording)
     (pair,) = report.pairs
     assert (pair.source, pair.destination, pair.messages, pair.unmatched) == (0, 2, MESSAGES, 0)
     assert pair.sender_late_ns > LATE_S * 0.5e9 > pair.error_ns
     # The receiver waited for the sender's 4 ms, message by message.
-    assert pair.chunks == (kinds == EventType.PROXY_STEP).sum()
+    assert pair.chunks == chunks
+    # All chunks of the all-reduces are those of proxies, and somebody waited for rank 3 before each.
+    assert sum(item.chunks for item in report.proxy_waits) == len(steps) - chunks
+    assert max(item.for_data_ns for item in report.proxy_waits) > 0.5 * STEPS * LATE_S * 1e9
     assert pair.receiver_waited_ns > max(0.5 * MESSAGES * LATE_S * 1e9, pair.sender_waited_ns)
     (section,) = [one for one in sections(report, 5) if one.title == "Pairs"]
     assert section.rows[0][4].startswith("sender by ") and section.rows[0][-1].startswith("receiver ")
