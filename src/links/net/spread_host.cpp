@@ -14,9 +14,10 @@ void SpreadHost::signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
     mailbox->count = value;
   } else {
     mailbox->tag = tag();
-    links_.to(peer).publish();
-    if (watch_ != nullptr) [[unlikely]]
-      noteHandedOver(peer);
+    SendRing& ring = links_.to(peer);
+    ring.publish();
+    if (chunks_.watch() != nullptr) [[unlikely]]
+      chunks_.published(peer, ring);
   }
   move();
 }
@@ -24,8 +25,8 @@ void SpreadHost::signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
 Status SpreadHost::checkChunk(int peer, size_t bytes) {
   if (!links_.isFar(peer)) return kOkStatus;
   const size_t came = links_.from(peer).bytesOf(cursors(peer).received);
-  if (watch_ != nullptr) [[unlikely]]
-    watch_->comes(peer, bytes);
+  if (chunks_.watch() != nullptr) [[unlikely]]
+    chunks_.watch()->comes(peer, bytes);
   if (came == messageBytes(bytes)) return kOkStatus;
   return failAbout(peer, Code::kInternal,
                    "rank %d: a chunk of %zu bytes came from rank %d as a message of %zu", rank(), bytes, peer,
@@ -88,26 +89,6 @@ Status SpreadHost::finish() {
   move();
   if (links_.isIdle()) return kOkStatus;
   return await({.peer = -1, .anyOf = links_.busy()}, [&] { return links_.isIdle(); });
-}
-
-// What earlier operations sent has left by now.
-void SpreadHost::noteHandedOver(int peer) {
-  if (!watched_.has(peer)) {
-    watched_.add(peer);
-    told_.resize(cursors_.size());
-    const uint64_t before = links_.to(peer).published() - 1;
-    told_[static_cast<size_t>(peer)] = {before, before};
-  }
-  watch_->handsOver(peer);
-}
-
-void SpreadHost::tellSent() {
-  for (int peer = watched_.next(-1); peer >= 0; peer = watched_.next(peer)) {
-    const SendRing& ring = links_.to(peer);
-    Told& told = told_[static_cast<size_t>(peer)];
-    for (; told.begun < ring.posted(); ++told.begun) watch_->begins(peer);
-    for (; told.left < ring.credits()->count; ++told.left) watch_->leaves(peer);
-  }
 }
 
 // The stand-in's bell counts what has been heard of the peer. Views that were on their way before this rank

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "links/net/chunk_watch.hpp"
 #include "links/net/far_links.hpp"
 #include "links/net/host_map.hpp"
+#include "links/net/watched_chunks.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::links::net {
@@ -68,13 +68,13 @@ class SpreadHost final : public Host {
   void sizeChunk(int peer, size_t bytes) {
     if (!links_.isFar(peer)) return;
     links_.to(peer).setBytes(bytes);
-    if (watch_ != nullptr) [[unlikely]]
-      watch_->fills(peer, bytes);
+    if (chunks_.watch() != nullptr) [[unlikely]]
+      chunks_.watch()->fills(peer, bytes);
   }
   Status checkChunk(int peer, size_t bytes);
   void readChunk(int peer) {
-    if (watch_ != nullptr && links_.isFar(peer)) [[unlikely]]
-      watch_->isRead(peer);
+    if (chunks_.watch() != nullptr && links_.isFar(peer)) [[unlikely]]
+      chunks_.watch()->isRead(peer);
   }
   // LendingBackend (algorithms/link_channel.hpp).
   bool lends(int peer) const { return links_.isFar(peer) && links_.lends(); }
@@ -83,8 +83,8 @@ class SpreadHost final : public Host {
 
   void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value);
   Status wait(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
-    if (watch_ != nullptr && links_.isFar(peer)) [[unlikely]]
-      watch_->waitsForData(peer);
+    if (chunks_.watch() != nullptr && links_.isFar(peer)) [[unlikely]]
+      chunks_.watch()->waitsForData(peer);
     STRETTO_TRY(until({.peer = peer}, mailbox, value));
     if (mailbox->tag == tag()) [[likely]]
       return kOkStatus;
@@ -92,16 +92,13 @@ class SpreadHost final : public Host {
     return mismatch(peer);
   }
   Status waitCount(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
-    if (watch_ != nullptr && links_.isFar(peer)) [[unlikely]]
-      watch_->waitsForRoom(peer);
+    if (chunks_.watch() != nullptr && links_.isFar(peer)) [[unlikely]]
+      chunks_.watch()->waitsForRoom(peer);
     return until({.peer = peer}, mailbox, value);
   }
 
-  // Null: nobody is told any more. To be changed between operations.
-  void setWatch(ChunkWatch* watch) {
-    watch_ = watch;
-    watched_ = {};
-  }
+  // Who is told of the far chunks of what runs next. Null: nobody.
+  void setWatch(ChunkWatch* watch) { chunks_.setWatch(watch, cursors_.size()); }
 
   // Moves what can be moved. Not ok if a link to one of these peers is broken.
   Status progress(const RankSet& peers = {});
@@ -128,25 +125,16 @@ class SpreadHost final : public Host {
   Status brokenLink(int peer);
   void move() {
     links_.progress();
-    if (watch_ != nullptr) [[unlikely]]
-      tellSent();
+    if (chunks_.watch() != nullptr) [[unlikely]]
+      chunks_.moved(links_);
   }
-  void noteHandedOver(int peer);
-  void tellSent();
 
   FarLinks& links_;
   const HostMap& places_;
   const size_t mostInChunk_;
   const Ask ask_;
   std::vector<LinkCursors> cursors_;  // by rank
-  ChunkWatch* watch_ = nullptr;
-  // What it has been told of chunks to those peers that have any of this operation.
-  struct Told {
-    uint64_t begun = 0;
-    uint64_t left = 0;
-  };
-  RankSet watched_;
-  std::vector<Told> told_;  // by rank
+  WatchedChunks chunks_;
 };
 
 }  // namespace stretto::links::net
