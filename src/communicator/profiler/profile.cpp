@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/os.hpp"
+#include "communicator/profiler/channels.hpp"
 #include "executors/cuda/order.hpp"
 #include "platform/clock.hpp"
 
@@ -211,7 +212,7 @@ void Profile::beginCollective(const Operation& operation, const planner::Plan& p
   if ((mask & kCollectiveBits) == 0) return;
   collective_ = startCollective(operation, plan, 1, at);
   if ((mask & bit(Type::kKernelCh)) != 0)
-    channel_ = startChannel(collective_, {0, platform::realtimeNanoseconds()}, at);
+    channel_ = startChannel(*session_, collective_, {0, platform::realtimeNanoseconds()}, at);
 }
 
 links::net::ChunkWatch* Profile::beginChunks(const Operation& operation, const FarSteps::Ways& ways) {
@@ -221,26 +222,13 @@ links::net::ChunkWatch* Profile::beginChunks(const Operation& operation, const F
 }
 
 void Profile::endWork(uint64_t at) {
-  endTransfers(at);
+  transferSteps_.close(at);
   if (farSteps_.isOpen()) farSteps_.close(at);
-  if (channel_ != nullptr) stopChannel(channel_, platform::realtimeNanoseconds(), at);
+  if (channel_ != nullptr) stopChannel(*session_, channel_, platform::realtimeNanoseconds(), at);
   channel_ = nullptr;
   session_->stop(collective_, at);
   collective_ = nullptr;
   ended_ = at;
-}
-
-void* Profile::startChannel(void* parent, KernelChV4 channel, uint64_t at) const {
-  DescriptorV7 descriptor = session_->describe(Type::kKernelCh, parent);
-  descriptor.kernelCh = channel;
-  return session_->start(descriptor, at);
-}
-
-void Profile::stopChannel(void* event, uint64_t timer, uint64_t at) const {
-  ArgumentsV4 arguments;
-  arguments.kernelCh.gpuNs = timer;
-  session_->record(event, kKernelChStop, &arguments, at);
-  session_->stop(event, at);
 }
 
 // ---- Operations of GPUs -----------------------------------------------------------------------------------
@@ -287,14 +275,14 @@ void Profile::reportKernel(const StampMatcher::Matched& matched) const {
   if (parent == nullptr && every_ > 1) return;
   const uint64_t at = session_->now();
   void* const above = call != nullptr ? call : parent;
-  void* const event = startChannel(above, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
+  void* const event = startChannel(*session_, above, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
   if (event == nullptr) return;
   if (call != nullptr) {
     ArgumentsV4 arguments;
     arguments.replayed.number = stamp.operation;
     session_->record(event, kReplayed, &arguments, at);
   }
-  stopChannel(event, stamp.stop, at);
+  stopChannel(*session_, event, stamp.stop, at);
 }
 
 Status Profile::followKernels(StampFollower::Take take) {
@@ -323,93 +311,19 @@ void* Profile::startP2p(const Operation& operation, uint8_t channels, uint64_t a
   return session_->start(descriptor, at);
 }
 
-// All run together, so that they begin and end as one; their chunks are told one by one.
 executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operation> operations,
                                                         std::span<const HostTransfer> transfers,
                                                         size_t chunkBytes) {
-  moving_.clear();
   const uint64_t at = session_->now();
+  transferSteps_.open(*session_);
   size_t next = 0;
-  uint32_t together = 0;
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) continue;
     const HostTransfer& transfer = transfers[next++];
     const uint32_t mask = operation.profiled.mask;
-    if ((mask & kP2pBits) == 0) continue;
-    together |= mask;
-    moving_.push_back({&transfer, mask, startP2p(operation, 1, at), nullptr, nullptr, nullptr, 0});
+    if ((mask & kP2pBits) != 0) transferSteps_.add(transfer, mask, startP2p(operation, 1, at));
   }
-  const uint64_t now = (together & bit(Type::kKernelCh)) != 0 ? platform::realtimeNanoseconds() : 0;
-  for (Moving& moving : moving_) {
-    if ((moving.mask & bit(Type::kKernelCh)) != 0) moving.channel = startChannel(moving.p2p, {0, now}, at);
-    startProxyOp(moving, chunkBytes, at);
-  }
-  return (together & kProxyOpBits) != 0 ? this : nullptr;
-}
-
-void Profile::endTransfers(uint64_t at) {
-  const uint64_t now = moving_.empty() ? 0 : platform::realtimeNanoseconds();
-  for (Moving& moving : moving_) {
-    // Open only if the transfer failed, or never left this rank.
-    session_->stop(moving.step, at);
-    session_->stop(moving.op, at);
-    if (moving.channel != nullptr) stopChannel(moving.channel, now, at);
-  }
-  for (const Moving& moving : moving_) session_->stop(moving.p2p, at);
-  moving_.clear();
-}
-
-// A transfer over a link is what NCCL calls a proxy operation: a wait for each chunk, or for room, and a
-// copy.
-void Profile::startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const {
-  if ((moving.mask & kProxyOpBits) == 0 || moving.transfer->peer == session_->rank()) return;
-  const size_t steps = std::max<size_t>(1, (moving.transfer->bytes + chunkBytes - 1) / chunkBytes);
-  DescriptorV7 descriptor = session_->describe(Type::kProxyOp, moving.p2p);
-  descriptor.proxyOp = {os::processId(),
-                        0,
-                        moving.transfer->peer,
-                        static_cast<int>(std::min<size_t>(steps, INT32_MAX)),
-                        static_cast<int>(chunkBytes),
-                        moving.transfer->isSend ? 1 : 0};
-  moving.op = session_->start(descriptor, at);
-  ArgumentsV4 none{};
-  session_->record(moving.op, kOpInProgress, &none, at);
-  startStep(moving, at);
-}
-
-void Profile::startStep(Moving& moving, uint64_t at) const {
-  if ((moving.mask & kProxyStepBits) == 0) return;
-  DescriptorV7 descriptor = session_->describe(Type::kProxyStep, moving.op);
-  descriptor.proxyStep = {moving.steps};
-  moving.step = session_->start(descriptor, at);
-  ArgumentsV4 none{};
-  session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepRecvWait, &none, at);
-}
-
-Profile::Moving* Profile::find(const HostTransfer& transfer) {
-  const auto found = std::find_if(moving_.begin(), moving_.end(),
-                                  [&](const Moving& one) { return one.transfer == &transfer; });
-  return found == moving_.end() ? nullptr : &*found;
-}
-
-void Profile::ready(const HostTransfer& transfer, size_t bytes) {
-  Moving* const moving = find(transfer);
-  if (moving == nullptr) return;
-  ArgumentsV4 arguments;
-  arguments.proxyStep.bytes = bytes;
-  session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepRecvGpuWait, &arguments, 0);
-}
-
-void Profile::moved(const HostTransfer& transfer) {
-  Moving* const moving = find(transfer);
-  if (moving == nullptr) return;
-  const uint64_t at = session_->now();
-  session_->stop(moving->step, at);
-  moving->step = nullptr;
-  ++moving->steps;
-  if (!transfer.finished) return startStep(*moving, at);
-  session_->stop(moving->op, at);
-  moving->op = nullptr;
+  return transferSteps_.begin(chunkBytes, at);
 }
 
 // ---- The worker -------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@
 #include "communicator/core/operation.hpp"
 #include "communicator/profiler/far_steps.hpp"
 #include "communicator/profiler/stamps.hpp"
+#include "communicator/profiler/transfer_steps.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
 #include "observe/profiler_host.hpp"
@@ -77,7 +78,7 @@ class ProfiledGroup {
 };
 
 // One communicator's side. Operations run one at a time, so what belongs to the running one is kept here.
-class Profile final : public executors::host::StreamWatch, private executors::host::TransferWatch {
+class Profile final : public executors::host::StreamWatch {
  public:
   using Session = observe::profiler::Session;
 
@@ -199,17 +200,6 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     planner::Plan plan;
     executors::cuda::Engine::Launched launched;
   };
-  // A send or receive that runs.
-  struct Moving {
-    const executors::host::HostTransfer* transfer = nullptr;
-    uint32_t mask = 0;
-    void* p2p = nullptr;
-    void* channel = nullptr;
-    void* op = nullptr;
-    void* step = nullptr;
-    int steps = 0;  // done
-  };
-
   static bool isCaptured(const Operation& operation);
   static bool isUncounted(const Operation& operation) {
     return operation.isOneSided() || (operation.count == 0 && !operation.isTransfer());
@@ -218,24 +208,15 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     if (!operation.isTransfer()) return collectives_[static_cast<size_t>(operation.collective)];
     return messages_[2 * static_cast<size_t>(operation.root) + (operation.collective == Collective::kSend)];
   }
-  void endTransfers(uint64_t at);
   void startGroup(uint64_t at);
   void* startCollective(const Operation& operation, const planner::Plan& plan, uint8_t channels,
                         uint64_t at) const;
   void* startP2p(const Operation& operation, uint8_t channels, uint64_t at) const;
-  void* startChannel(void* parent, observe::profiler::KernelChV4 channel, uint64_t at) const;
-  void stopChannel(void* event, uint64_t timer, uint64_t at) const;
   std::shared_ptr<Session> found() const;
   static void* startLaunch(const Session& session, const Operation& operation, uint64_t at);
-  void startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const;
-  void startStep(Moving& moving, uint64_t at) const;
   void reportEnqueued(uint64_t at);
   void reportKernel(const StampMatcher::Matched& matched) const;
   void expectKernel(const Enqueued& enqueued, void* event) const;
-
-  void ready(const executors::host::HostTransfer& transfer, size_t bytes) override;
-  void moved(const executors::host::HostTransfer& transfer) override;
-  Moving* find(const executors::host::HostTransfer& transfer);
 
   mutable std::mutex mutex_;          // of session_, where it is not this operation's turn
   std::shared_ptr<Session> session_;  // changed when no operation runs
@@ -252,7 +233,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   bool groupWanted_ = false;
   void* collective_ = nullptr;
   void* channel_ = nullptr;
-  std::vector<Moving> moving_;
+  TransferSteps transferSteps_;
   FarSteps farSteps_;
   std::vector<Enqueued> enqueued_;
   std::unique_ptr<StampFollower> follower_;
