@@ -62,8 +62,20 @@ class HostEngine {
     importer_.endOperation();
     return status;
   }
-  // Of collectives between hosts: who is told of their chunks, and what to know of these.
-  void watchChunks(links::net::ChunkWatch* watch) { spread_->setWatch(watch); }
+  // While it lives, `watch` is told of the chunks that collectives send to other hosts; null: nobody is.
+  class Watching {
+   public:
+    Watching(HostEngine& host, links::net::ChunkWatch* watch) : spread_(*host.spread_) {
+      spread_.setWatch(watch);
+    }
+    ~Watching() { spread_.setWatch(nullptr); }
+    Watching(const Watching&) = delete;
+    Watching& operator=(const Watching&) = delete;
+
+   private:
+    links::net::SpreadHost& spread_;
+  };
+  // What there is to know of these chunks.
   FarSteps::Ways farWays() const;
   // The sends and receives among `operations`.
   Status runTransfers(std::span<const Operation> operations, bool reported, Profile& profile);

@@ -138,12 +138,16 @@ Status Submission::runCollective(const Operation& operation) {
   return journal_.conclude(running, host_.run(running, *prepared, journal_.counters()));
 }
 
-// Over hosts, with somebody who may want to hear of each chunk.
-Status Submission::runSpread(const Running& running, Prepared& prepared) {
+// Over hosts, with somebody who may want to hear of each chunk. Out of line, so that runCollective() has
+// nothing of it but the branch.
+[[gnu::noinline]] Status Submission::runSpread(const Running& running, Prepared& prepared) {
   Profile& profile = journal_.profile();
-  host_.watchChunks(profile.on() ? profile.beginChunks(*running.operation, host_.farWays()) : nullptr);
-  const Status status = host_.run(running, prepared, journal_.counters());
-  host_.watchChunks(nullptr);
+  links::net::ChunkWatch* const watch =
+      profile.on() ? profile.beginChunks(*running.operation, host_.farWays()) : nullptr;
+  const Status status = [&] {
+    const HostEngine::Watching watching(host_, watch);
+    return host_.run(running, prepared, journal_.counters());
+  }();
   return journal_.conclude(running, status);
 }
 
