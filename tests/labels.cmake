@@ -15,8 +15,8 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
   bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.Connect communicator.DeviceWatch
-  communicator.DirectLoss communicator.EncryptedHosts communicator.FarProfilerCalls communicator.HostsOfProcesses
-  communicator.ManyRanksOnHosts communicator.ProfilerCalls
+  communicator.DirectLoss communicator.EncryptedHosts communicator.FarProfilerCalls communicator.FarProfilerFaults
+  communicator.HostsOfProcesses communicator.ManyRanksOnHosts communicator.ProfilerCalls
   communicator.ProfilerSampling memory.ForkedImports net.TcpSilence
   observe.DoctorOfProcesses observe.FlightOfProcesses observe.Liveness
   platform.FencedProcess platform.ForkedChild platform.ForkedThread platform.FutexOfProcesses plugins.ProfilerProcess)

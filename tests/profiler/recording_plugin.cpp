@@ -1,6 +1,7 @@
 // A profiler plugin that writes down every call it gets, one line each, to the file STRETTO_TEST_PROFILE_LOG
 // names: `key=value` words, handles and contexts as small numbers. STRETTO_TEST_PROFILE_MASK is the mask it
-// asks for (default: everything), STRETTO_TEST_PROFILE_REFUSE=1 makes init fail. Built once per version of
+// asks for (default: everything), STRETTO_TEST_PROFILE_REFUSE=1 makes init fail, and events of the types of
+// STRETTO_TEST_PROFILE_DECLINE it does not take: their calls are `declined`. Built once per version of
 // the interface, with symbols of old versions only, and with strettoProfiler_v2, which writes down as `at`
 // when each call is said to have happened.
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "observe/profiler_abi.hpp"
 
@@ -65,8 +67,22 @@ struct TagInWords {
   }
 };
 
+// What NCCL's sockets say of themselves in version 1, as a plugin of NCCL's reads it.
+struct SocketEvent {
+  uint8_t type;
+  union {
+    struct {
+      int fd;
+      int op;
+      size_t length;
+    } socket;
+  };
+};
+
 int start(void* context, void** handle, DescriptorV7* descriptor) {
-  const uintptr_t id = ++gHandles;
+  const char* const declined = getenv("STRETTO_TEST_PROFILE_DECLINE");
+  const bool takes = declined == nullptr || (descriptor->type & strtoull(declined, nullptr, 10)) == 0;
+  const uintptr_t id = takes ? ++gHandles : 0;
   *handle = reinterpret_cast<void*>(id);
   char more[400] = "";
   const DescriptorV7& d = *descriptor;
@@ -111,6 +127,14 @@ int start(void* context, void** handle, DescriptorV7* descriptor) {
     case bit(Type::kProxyStep):
       snprintf(more, sizeof more, "event=ProxyStep step=%d", d.proxyStep.step);
       break;
+    case bit(Type::kNetPlugin): {
+      SocketEvent event;
+      memcpy(&event, d.netPlugin.data, sizeof event);
+      snprintf(more, sizeof more, "event=NetPlugin plugin=%llx socketEvent=%d fd=%d op=%d length=%zu",
+               wide(static_cast<uint64_t>(d.netPlugin.id)), event.type, event.socket.fd, event.socket.op,
+               event.socket.length);
+      break;
+    }
     case bit(Type::kProxyCtrl):
       snprintf(more, sizeof more, "event=ProxyCtrl");
       break;
@@ -121,8 +145,8 @@ int start(void* context, void** handle, DescriptorV7* descriptor) {
     default:
       snprintf(more, sizeof more, "event=unknown:%llx", wide(d.type));
   }
-  say("call=start ctx=%lu h=%lu parent=%lu rank=%d %s", number(context), static_cast<unsigned long>(id),
-      number(d.parent), d.rank, more);
+  say("call=%s ctx=%lu h=%lu parent=%lu rank=%d %s", takes ? "start" : "declined", number(context),
+      static_cast<unsigned long>(id), number(d.parent), d.rank, more);
   return 0;
 }
 

@@ -2,8 +2,12 @@
 #include <chrono>
 #include <map>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "communicator/core/far.hpp"
 #include "communicator/profiler/calls.hpp"
+#include "harness/made_up_net.hpp"
 #include "observe/profiler_abi.hpp"
 #include "platform/clock.hpp"
 
@@ -62,6 +66,9 @@ TEST_F(FarProfilerCalls, ChunksAreStepsOfTheirCollective) {
   for (const JournalCall& call : journal.of("start", "NetPlugin")) {
     EXPECT_TRUE(wayOfStep[call.word("in")].ends_with("sends")) << call.word("in");
     EXPECT_EQ(call.word("plugin"), "20001");
+    EXPECT_EQ(call.word("socketEvent"), "1");
+    EXPECT_EQ(call.word("fd"), "-1");
+    EXPECT_EQ(call.word("op"), "0");
     length += call.number("length");
   }
   EXPECT_EQ(journal.of("start", "NetPlugin").size(), steps["0 sends"] + steps["1 sends"]);
@@ -99,7 +106,7 @@ TEST_F(FarProfilerCalls, AMaskWithoutStepsBringsNone) {
   EXPECT_TRUE(journal.of("start", "NetPlugin").empty());
 }
 
-// A collective that fails leaves nothing open (run() looks), and the chunks of messages are told of once.
+// A collective that fails leaves nothing open (run() looks).
 TEST_F(FarProfilerCalls, WhatFailsIsClosedToo) {
   const Journal journal = run(0xffff, [](Member& member) {
     std::vector<float> data(kMany, 1);
@@ -109,6 +116,30 @@ TEST_F(FarProfilerCalls, WhatFailsIsClosedToo) {
   });
   EXPECT_EQ(journal.of("start", "Coll").size(), 2u);
   EXPECT_FALSE(journal.of("start", "ProxyStep").empty());
+}
+
+// Nor does one that is aborted while chunks are with the net and others are awaited.
+TEST_F(FarProfilerCalls, WhatIsAbortedIsClosedToo) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    sum(member, kMany);  // connects
+    member.board.meet();
+    ncclComm_t const comm = std::exchange(member.comm, nullptr);
+    if (member.rank == 0) {
+      std::thread aborts([&] {
+        std::this_thread::sleep_for(std::chrono::duration<double>(kLateSeconds));
+        member.expect(ncclCommAbort(comm), "abort");
+      });
+      std::vector<float> data(kMany, 1);
+      member.check(
+          ncclAllReduce(data.data(), data.data(), kMany, ncclFloat, ncclSum, comm, nullptr) != ncclSuccess,
+          "an all-reduce that was aborted");
+      aborts.join();
+    }
+    member.board.meet();
+    if (member.rank == 1) member.expect(ncclCommAbort(comm), "abort");
+  });
+  EXPECT_EQ(journal.of("start", "Coll").size(), 3u);
+  EXPECT_EQ(journal.of("stop", "ProxyStep").size(), journal.of("start", "ProxyStep").size());
 }
 
 TEST_F(FarProfilerCalls, MessagesHaveTheStepsOfTransfersAlone) {
@@ -125,6 +156,77 @@ TEST_F(FarProfilerCalls, MessagesHaveTheStepsOfTransfersAlone) {
     ofMessages += call.word("in").starts_with("P2p/");
   EXPECT_EQ(ofMessages, 2u);
   EXPECT_EQ(journal.of("start", "ProxyOp").size(), 6u);
+}
+
+// The same over a net that is made up inside the process, which is no socket of ours and does what it is
+// told.
+class FarProfilerFaults : public FarProfilerCalls {
+ protected:
+  void SetUp() override {
+    FarProfilerCalls::SetUp();
+    communicator::useBetweenHosts(net_);
+  }
+  void TearDown() override {
+    communicator::useBetweenHosts(nullptr);
+    unsetenv("STRETTO_TEST_PROFILE_DECLINE");
+    FarProfilerCalls::TearDown();
+  }
+  // The numbers of steps, by rank, peer and way, as the plugin was told of them.
+  static std::map<std::string, std::vector<uint64_t>> numbersOf(const Journal& journal) {
+    std::map<std::string, std::vector<uint64_t>> numbers;
+    for (const JournalCall& call : journal.calls()) {
+      if (call.word("event") == "ProxyStep")
+        numbers[call.word("in") + call.word("parent")].push_back(call.number("step"));
+    }
+    return numbers;
+  }
+
+  const std::shared_ptr<MadeUpNet> net_ = std::make_shared<MadeUpNet>();
+};
+
+TEST_F(FarProfilerFaults, AnotherNetHasStepsAndNoEventsOfSockets) {
+  net_->faults.polls = 3;
+  const Journal journal = run(
+      0xffff, [](Member& member) { sum(member, kMany); }, 3);
+  EXPECT_FALSE(journal.of("stop", "ProxyStep").empty());
+  EXPECT_TRUE(journal.of("start", "NetPlugin").empty());
+}
+
+// Whatever is open then: chunks that wait for room, that the net has, that are awaited.
+TEST_F(FarProfilerFaults, ALinkThatBreaksLeavesNothingOpen) {
+  for (const int messages : {3, 10, 23}) {
+    net_->faults.breaks = messages;
+    const Journal journal = run(0xffff, [](Member& member) {
+      std::vector<float> data(kMany, 1);
+      ncclResult_t result = ncclSuccess;
+      for (int turn = 0; turn < 100 && result == ncclSuccess; ++turn)
+        result = ncclAllReduce(data.data(), data.data(), kMany, ncclFloat, ncclSum, member.comm, nullptr);
+      member.check(result != ncclSuccess, "all-reduces over a net that broke");
+      member.board.meet();
+      member.expect(ncclCommAbort(std::exchange(member.comm, nullptr)), "abort");
+    });
+    EXPECT_FALSE(journal.of("start", "ProxyStep").empty());
+  }
+}
+
+// A plugin may take no step, or no operation: each chunk is offered once, and nothing under what was not
+// taken.
+TEST_F(FarProfilerFaults, WhatIsNotTakenIsOfferedOnce) {
+  net_->faults.slow = 50;
+  const auto many = [](Member& member) { sum(member, 8 * kMany); };
+  const auto taken = numbersOf(run(0xffff, many));
+  setenv("STRETTO_TEST_PROFILE_DECLINE", std::to_string(bit(Type::kProxyStep)).c_str(), 1);
+  const auto declined = numbersOf(run(0xffff, many));
+  EXPECT_EQ(taken.size(), 4u);
+  EXPECT_EQ(declined.size(), 4u);
+  for (const auto& numbers : {taken, declined}) {
+    for (const auto& [way, steps] : numbers) {
+      EXPECT_GT(steps.size(), 16u);
+      for (size_t step = 0; step < steps.size(); ++step) EXPECT_EQ(steps[step], step) << way;
+    }
+  }
+  setenv("STRETTO_TEST_PROFILE_DECLINE", std::to_string(bit(Type::kProxyOp)).c_str(), 1);
+  EXPECT_TRUE(numbersOf(run(0xffff, many)).empty());
 }
 
 }  // namespace
