@@ -8,6 +8,16 @@
 
 namespace stretto::cuda {
 
+// Parameters of a kernel that are needed after it has waited for the one before. The assembler loads a
+// parameter again wherever that saves a register, through a cache that every launch finds cold (0.06 us,
+// docs/results/2026-11-28-gpu-parameters). What has been in shared memory it keeps.
+struct Given {
+  uint64_t tag;
+  int32_t rank;
+  uint32_t region;  // of one source's lines
+  uint32_t slots;
+};
+
 struct BlockShared {
   static constexpr int kMostStages = 3;
   static constexpr int kMostWarps = 16;
@@ -22,6 +32,7 @@ struct BlockShared {
   // another one has left costs one look if it happens to be the present span.
   uint32_t reportedOf[kAwaited];
   uint64_t began;  // the block's turn, if stamps are wanted
+  Given given;
 };
 
 // Of a block whose warps use links: how far each has come, by peer and warp. In memory of a thread's own

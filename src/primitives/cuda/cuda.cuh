@@ -42,6 +42,7 @@ class Cuda {
   __device__ Cuda(const Context& context, Shared& shared, int channel)
       : context_(context),
         shared_(shared),
+        rank_(context.rank),
         nearBegin_(size_t{context.places.bytes} * static_cast<uint32_t>(channel)),
         ownNear_(window(context.rank) + nearBegin_),
         warpChunksBegin_(context.shape.warpChunksBegin(channel)),
@@ -69,7 +70,10 @@ class Cuda {
   // need not wait for it. Of several channels of a block, each calls come(), and the `first` alone does
   // step 3.
   __device__ void prepare() {
-    if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
+    if (threadIdx.x == 0) {
+      shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
+      if constexpr (kTurns) shared_.given = {tag_, rank_, Format::region(layout()), layout().slots};
+    }
     // Loads what is needed right after step 2 from the parameters, where there are registers to spare for it.
     if constexpr (!kTurns && !Format::kWarpChunks && kElementBytes != 0) {
       asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(Format::region(layout())), "l"(tag_));
@@ -77,6 +81,10 @@ class Cuda {
       for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
     }
     __syncthreads();
+    if constexpr (kTurns) {
+      tag_ = shared_.given.tag;
+      rank_ = shared_.given.rank;
+    }
   }
   __device__ uint64_t come(bool first = true) {
     // All threads load the same word, and the compiler is kept from knowing that: threadIdx.y is 0, but no
@@ -88,9 +96,8 @@ class Cuda {
     if constexpr (kKeepsItsOwn) keepAtHand(epochAt);
     awaitPrevious();
     if (first) letNextBegin();
-    if (first && context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
     const uint64_t before = loadRelaxed64(epochAt);
-    finished_ = state_.finished;
+    if (first && context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
     hasCome_ = true;
     return before;
   }
@@ -111,8 +118,8 @@ class Cuda {
     __syncthreads();
     if (threadIdx.x != 0) return;
     (Format::kWarpChunks ? state_.warpChunkEpoch : state_.epoch) = epoch_;
-    state_.finished = finished_ + 1;
-    leaveStamp(0, finished_ + 1);
+    addRelaxed64(&state_.finished, 1);
+    if (context_.stamps != nullptr) leaveStamp(0, loadRelaxed64(&state_.finished));
   }
 
   // Instead of end(), of one of several operations of a launch: each lies between take() and leave(), all of
@@ -153,7 +160,7 @@ class Cuda {
   }
 
   __device__ int rank() const {
-    return context_.rank;
+    return kTurns ? rank_ : context_.rank;
   }
   __device__ int ranks() const {
     return kRanks != 0 ? kRanks : context_.ranks;
@@ -384,8 +391,11 @@ class Cuda {
   }
   // And a peer's word to a rank about this epoch.
   __device__ size_t mailboxOffset(Phase phase, int source) const {
-    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.mailbox(turn(), phase, 0);
-    return layout().mailbox(turn(), phase, source);
+    return mailboxOffset(turn(), phase, source);
+  }
+  __device__ size_t mailboxOffset(uint32_t turn, Phase phase, int source) const {
+    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.mailbox(turn, phase, 0);
+    return layout().mailbox(turn, phase, source);
   }
   __device__ std::byte* linesOf(int owner, Phase phase, int source) const {
     return near(owner, linePlace(phase, placeAt(owner, source)));
@@ -537,7 +547,8 @@ class Cuda {
   template <int kLines>
   __device__ void eraseBatch(int source, Phase phase, const LinePart<Format> (&parts)[kLines]) const;
   __device__ void exchangeTags(int thread, int threads);
-  __device__ bool awaitLines(Pack (&lines)[kPeers], const std::byte* at, const Mailbox* tagAt);
+  __device__ bool awaitLines(Pack (&lines)[kPeers], const PeerLines<kPeers>& from, uint32_t at,
+                             const Mailbox* tagAt);
   template <Walk walk, typename User>
   __device__ void goThrough(LineCursor cursor, const Reducer& reducer, User user);
   template <Walk walk>
@@ -573,6 +584,7 @@ class Cuda {
 
   const Context& context_;
   Shared& shared_;
+  int rank_;
   size_t nearBegin_;
   std::byte* ownNear_;
   std::byte* peerNear_[kPeers];  // by step, where their number is known
@@ -583,7 +595,6 @@ class Cuda {
   [[no_unique_address]] std::conditional_t<Format::kWarpChunks, OnlyOne, OneOfSeveral> place_;
   uint64_t tag_;
   uint64_t epoch_ = 0;  // before come(): so many after the channel's
-  uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false, hasCome_ = false;
   size_t firstToken_ = 0;

@@ -130,10 +130,9 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kWarpChunks) {
   const bool over = anyThread(0, static_cast<int>(blockDim.x), failed_);
-  ++finished_;
   if (threadIdx.x != 0) return over;
   state_.epoch = epoch_;
-  if (channel_ != 0) state_.finished = finished_;
+  if (channel_ != 0) addRelaxed64(&state_.finished, 1);
   leaveStamp(0, context_.channels[0].finished + place_.number + 1);
   return over;
 }

@@ -35,17 +35,17 @@ __device__ __forceinline__ Pack sumInOrder(const Reducer& reducer, uint32_t self
   return {reducer.finish(low), reducer.finish(high)};
 }
 
-// The peers' lines, of which the first lies at `at`; where `tagAt` is one, also a peer's tag. All loads are
-// under way before one is looked at.
+// The peers' lines at `at`, by rank; where `tagAt` is one, also a peer's tag. All loads are under way before
+// one is looked at.
 template <typename Reducer, typename Format, int kRanks>
 __device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (&lines)[kPeers],
-                                                                          const std::byte* at,
-                                                                          const Mailbox* tagAt) {
+                                                                          const PeerLines<kPeers>& from,
+                                                                          uint32_t at, const Mailbox* tagAt) {
   const int tagPeer = peerAt(1 + coop_.rank() % kPeers);
   WaitSoFar waiting;
   while (true) {
 #pragma unroll
-    for (int i = 0; i < kPeers; ++i) lines[i] = loadRelaxed(at + i * Format::region(layout()));
+    for (int i = 0; i < kPeers; ++i) lines[i] = loadRelaxed(from.in + at + i * from.region);
     bool come = true;
     if (tagAt != nullptr) {
       const Pack reported = loadRelaxed(tagAt);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
   constexpr bool kShares = walk == Walk::kShare, kGathers = walk == Walk::kShards;
   constexpr int kSent = kShares ? 1 : kPeers;
   const uint32_t begin = Format::begin(context_.places);
-  PeerLines<kPeers> lines{.out = {}, .in = ownNear_ + begin, .region = Format::region(layout())};
+  PeerLines<kPeers> lines{.out = {}, .in = ownNear_ + begin, .region = shared_.given.region};
   const uint32_t gather = kPeers * lines.region;
   uint32_t apart = kRanks == 2 ? gather : kPhases * gather;
   // The first threads tell one peer each the tag, and all of the first warp await one.
@@ -119,10 +119,9 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
     keepAtHand(lines.out[i]);
     if (i < kSent) keepAtHand(user.sent[i].begin);
   }
-  // threadIdx.y is 0, and no constant: the assembler would load a parameter again where it is used. Two ranks
-  // that send each other different things have no register for it.
-  const auto number = static_cast<uint32_t>(rank());
-  const uint32_t self = kRanks == 2 && !kShares ? number : number + threadIdx.y;
+  const auto self = static_cast<uint32_t>(rank());
+  uint32_t slots = shared_.given.slots;
+  keepAtHand(slots);
   if (kRanks != 2) keepAtHand(tagNear);
   keepAtHand(user.target.begin);
   keepAtHand(lines.in);
@@ -137,15 +136,18 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
   const auto put = [&] { lines.template put<Format>(place + cursor.at(), ahead); };
   if (isInside) put();
   const Mailbox* tagAt = nullptr;
+  const auto mailboxOf = [&](int source) {
+    return mailboxOffset(static_cast<uint32_t>(epoch_) & (slots - 1), Phase::kScatter, source);
+  };
   if (coop_.rank() < kPeers && comparesTags())
-    storeRelaxed(tagNear + mailboxOffset(Phase::kScatter, placeAt(tagPeer, rank())), {epoch_, tag_});
-  if (coop_.rank() < kWarp && comparesTags()) tagAt = mailboxFrom(tagPeer, Phase::kScatter);
+    storeRelaxed(tagNear + mailboxOf(placeAt(tagPeer, rank())), {epoch_, tag_});
+  if (coop_.rank() < kWarp && comparesTags()) tagAt = mailbox(ownNear_ + mailboxOf(placeAt(rank(), tagPeer)));
   Pack got[kPeers];
   // The line whose result is still to be had from its owner, and where that comes.
   uint32_t awaited = 0, awaitedAt = 0;
   bool awaits = false;
   const auto takeResults = [&] {
-    if (!awaits || failed_ || !awaitLines(got, lines.in + awaitedAt, nullptr)) return;
+    if (!awaits || failed_ || !awaitLines(got, lines, awaitedAt, nullptr)) return;
     lines.eraseAll(awaitedAt);
     user.gather(awaited, got);
   };
@@ -164,7 +166,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
       fenceSystemByWarp();
     }
     if (isInside) put();
-    if (!reads || failed_ || !awaitLines(got, lines.in + at, tagAt)) continue;
+    if (!reads || failed_ || !awaitLines(got, lines, at, tagAt)) continue;
     tagAt = nullptr;
     const Pack sum[] = {sumInOrder(reducer, self, mine, got)};
     if constexpr (kGathers) lines.template put<Format>(gather + at, sum);

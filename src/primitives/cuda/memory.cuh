@@ -44,6 +44,11 @@ __device__ inline void storeRelaxed64(uint64_t* at, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+// Without waiting for what was there: the value takes a trip to the cache that all multiprocessors share.
+__device__ inline void addRelaxed64(uint64_t* at, uint64_t more) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(more) : "memory");
+}
+
 // Computes `value` here and keeps it, where a compiler would do so again or later.
 template <typename T>
 __device__ inline void keepAtHand(T& value) {

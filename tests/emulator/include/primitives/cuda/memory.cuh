@@ -93,6 +93,9 @@ void keepAtHand(T&) {}
 inline void storeRelaxed64(uint64_t* at, uint64_t value) {
   emulatedRelaxedStore(at, value);
 }
+inline void addRelaxed64(uint64_t* at, uint64_t more) {
+  *at += more;  // by the one thread that the word belongs to
+}
 
 inline void fenceBlock() {
   emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kBlock); });
