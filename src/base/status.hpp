@@ -46,7 +46,7 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
-  Result(Status status)                                     // NOLINT
+  Result(Status status)                          // NOLINT
       : status_(!status.ok() ? status : fail(Code::kInternal, "neither a result nor an error")) {}
   bool ok() const { return status_.ok(); }
   Status status() const { return status_; }

@@ -345,9 +345,8 @@ WaitEnd ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, 
     if (stop) STRETTO_TRY(stop());
     return stopReason();
   };
-  return await(
-      lock, deadline, stops,
-      [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
+  return await(lock, deadline, stops,
+               [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
 }
 
 Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {

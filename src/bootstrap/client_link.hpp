@@ -107,7 +107,7 @@ class ClientLink {
  private:
   template <typename Predicate>
   WaitEnd await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
-               Predicate&& satisfied);
+                Predicate&& satisfied);
   void deliver(const MemberInfo& who, const Lost& loss);
   void disrupt(uint32_t exchange, int peer, std::string text);
   bool isDisrupted(uint32_t exchange) const { return disruption_ && exchange >= disruptedFrom_; }

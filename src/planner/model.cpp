@@ -20,8 +20,8 @@ constexpr size_t kStreamBytes = size_t{3} << 20;
 // Stores past the last-level cache pay once the buffers of all ranks fill half of it: between two ranks with
 // 32 MB slower up to 4 MB each way, faster from 8 MB (docs/results/2026-11-25-small-operations).
 constexpr double kCacheShare = 0.5;
-// A larger one serves many cores, and less of it is this rank's than the kernel says: with 300 MB they pay from
-// 4 MB on (docs/results/2026-11-28-large-caches).
+// A larger one serves many cores, and less of it is this rank's than the kernel says: with 300 MB they pay
+// from 4 MB on (docs/results/2026-11-28-large-caches).
 constexpr size_t kMostOwnCache = size_t{64} << 20;
 
 // Microseconds, and bytes per microsecond (1,000 of them are 1 GB/s). Fitted on a 2-core machine with a

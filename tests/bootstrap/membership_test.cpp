@@ -454,7 +454,9 @@ TEST(Membership, AStopCheckIsTakenAtItsFirstWord) {
   const auto part = both[0]->takePart("alone", bytesOf("mine"));
   ASSERT_TRUE(part.ok()) << lastError();
   int asked = 0;
-  const StopCheck once = [&] { return asked++ == 0 ? failAbout(1, Code::kRemote, "rank 1 gave up") : kOkStatus; };
+  const StopCheck once = [&] {
+    return asked++ == 0 ? failAbout(1, Code::kRemote, "rank 1 gave up") : kOkStatus;
+  };
   const auto parts = both[0]->await(part.value(), "alone", 20, once);
   EXPECT_FALSE(parts.ok());
   EXPECT_EQ(parts.status().code, Code::kRemote);

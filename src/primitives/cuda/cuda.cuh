@@ -69,23 +69,7 @@ class Cuda {
   // begin() does all of this. Where lines go by turns (kTurns), goThrough() calls come(), after loads that
   // need not wait for it. Of several channels of a block, each calls come(), and the `first` alone does
   // step 3.
-  __device__ void prepare() {
-    if (threadIdx.x == 0) {
-      shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
-      if constexpr (kTurns) shared_.given = {tag_, rank_, Format::region(layout()), layout().slots};
-    }
-    // Loads what is needed right after step 2 from the parameters, where there are registers to spare for it.
-    if constexpr (!kTurns && !Format::kWarpChunks && kElementBytes != 0) {
-      asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(Format::region(layout())), "l"(tag_));
-#pragma unroll
-      for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
-    }
-    __syncthreads();
-    if constexpr (kTurns) {
-      tag_ = shared_.given.tag;
-      rank_ = shared_.given.rank;
-    }
-  }
+  __device__ void prepare();
   __device__ uint64_t come(bool first = true) {
     // All threads load the same word, and the compiler is kept from knowing that: threadIdx.y is 0, but no
     // constant. A compiler that knows it keeps the word once for the warp, and therefore waits for it at
@@ -186,10 +170,10 @@ class Cuda {
   // Places: as Host's, in this block's channel.
   __device__ Mailbox* mailboxAt(int peer, Phase phase) const {
     return mailbox((kRanks == 2 ? peerNear_[0] : near(peer, 0)) +
-                   mailboxOffset(phase, placeAt(peer, rank())));
+                   mailboxOffset(turn(), phase, placeAt(peer, rank())));
   }
   __device__ const Mailbox* mailboxFrom(int source, Phase phase) const {
-    return mailbox(ownNear_ + mailboxOffset(phase, placeAt(rank(), source)));
+    return mailbox(ownNear_ + mailboxOffset(turn(), phase, placeAt(rank(), source)));
   }
 
   // The verbs.
@@ -390,9 +374,6 @@ class Cuda {
     return Format::begin(context_.places) + index * Format::region(layout());
   }
   // And a peer's word to a rank about this epoch.
-  __device__ size_t mailboxOffset(Phase phase, int source) const {
-    return mailboxOffset(turn(), phase, source);
-  }
   __device__ size_t mailboxOffset(uint32_t turn, Phase phase, int source) const {
     if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.mailbox(turn, phase, 0);
     return layout().mailbox(turn, phase, source);

@@ -94,6 +94,25 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
   return shared_.failed != 0 ? Status{Code::kRemote} : Status{};
 }
 
+template <typename Reducer, typename Format, int kRanks>
+__device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::prepare() {
+  if (threadIdx.x == 0) {
+    shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
+    if constexpr (kTurns) shared_.given = {tag_, rank_, Format::region(layout()), layout().slots};
+  }
+  // Loads what is needed right after step 2 from the parameters, where there are registers to spare for it.
+  if constexpr (!kTurns && !Format::kWarpChunks && kElementBytes != 0) {
+    asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(Format::region(layout())), "l"(tag_));
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
+  }
+  __syncthreads();
+  if constexpr (kTurns) {
+    tag_ = shared_.given.tag;
+    rank_ = shared_.given.rank;
+  }
+}
+
 // Threads have met since the block's operation before (leave()), so its lines have been read before any of
 // this one are sent, as where a kernel has ended in between: no more is needed for slots. Lamport lines were
 // erased, too, where they were read, and peers may write there again as soon as they have this operation's

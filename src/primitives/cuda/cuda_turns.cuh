@@ -119,7 +119,6 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
     keepAtHand(lines.out[i]);
     if (i < kSent) keepAtHand(user.sent[i].begin);
   }
-  const auto self = static_cast<uint32_t>(rank());
   uint32_t slots = shared_.given.slots;
   keepAtHand(slots);
   if (kRanks != 2) keepAtHand(tagNear);
@@ -136,12 +135,11 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
   const auto put = [&] { lines.template put<Format>(place + cursor.at(), ahead); };
   if (isInside) put();
   const Mailbox* tagAt = nullptr;
-  const auto mailboxOf = [&](int source) {
-    return mailboxOffset(static_cast<uint32_t>(epoch_) & (slots - 1), Phase::kScatter, source);
-  };
+  const uint32_t now = static_cast<uint32_t>(epoch_) & (slots - 1);  // turn(), by what is at hand
   if (coop_.rank() < kPeers && comparesTags())
-    storeRelaxed(tagNear + mailboxOf(placeAt(tagPeer, rank())), {epoch_, tag_});
-  if (coop_.rank() < kWarp && comparesTags()) tagAt = mailbox(ownNear_ + mailboxOf(placeAt(rank(), tagPeer)));
+    storeRelaxed(tagNear + mailboxOffset(now, Phase::kScatter, placeAt(tagPeer, rank())), {epoch_, tag_});
+  if (coop_.rank() < kWarp && comparesTags())
+    tagAt = mailbox(ownNear_ + mailboxOffset(now, Phase::kScatter, placeAt(rank(), tagPeer)));
   Pack got[kPeers];
   // The line whose result is still to be had from its owner, and where that comes.
   uint32_t awaited = 0, awaitedAt = 0;
@@ -168,7 +166,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
     if (isInside) put();
     if (!reads || failed_ || !awaitLines(got, lines, at, tagAt)) continue;
     tagAt = nullptr;
-    const Pack sum[] = {sumInOrder(reducer, self, mine, got)};
+    const Pack sum[] = {sumInOrder(reducer, static_cast<uint32_t>(rank()), mine, got)};
     if constexpr (kGathers) lines.template put<Format>(gather + at, sum);
     lines.eraseAll(at);
     user.target.store(here, sum[0]);
