@@ -21,11 +21,13 @@ namespace stretto::bench {
 
 constexpr int kMostRanks = 16;
 constexpr size_t kMostTimes = 2048;
+constexpr size_t kMostWords = 500;  // of the reason why a rank gave up; what is longer is cut
 
 struct CrewMemory {
   std::atomic<uint64_t> arrivals;
   std::atomic<uint32_t> idIsThere;
-  std::atomic<uint32_t> isBroken;
+  std::atomic<uint32_t> broken;  // 0, then 1 while the first rank that gives up writes `why`, then 2
+  char why[kMostWords + 1];
   ncclUniqueId id;
   double times[kMostRanks][kMostTimes];
 };
@@ -98,8 +100,15 @@ class Crew {
     return out;
   }
 
-  // Tells ranks that wait here not to.
-  void giveUp() { memory_->isBroken.store(1, std::memory_order_release); }
+  // Tells ranks that wait here not to. The first reason counts: all ranks report that one, so it does not
+  // matter which of them is heard.
+  void giveUp(const std::string& why) {
+    uint32_t none = 0;
+    if (!memory_->broken.compare_exchange_strong(none, 1, std::memory_order_relaxed)) return;
+    const std::string words = "rank " + std::to_string(rank_) + ": " + why;
+    memory_->why[words.copy(memory_->why, kMostWords)] = 0;
+    memory_->broken.store(2, std::memory_order_release);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -108,7 +117,9 @@ class Crew {
   void waitUntil(Test isDone, const char* purpose) const {
     const auto began = Clock::now();
     while (!isDone()) {
-      if (memory_->isBroken.load(std::memory_order_acquire) != 0) throw Failure("another rank gave up");
+      if (memory_->broken.load(std::memory_order_acquire) == 2) {
+        throw Failure(std::string("another rank gave up: ") + memory_->why);
+      }
       const double waited = std::chrono::duration<double>(Clock::now() - began).count();
       if (waited > seconds_) throw Failure("waited " + std::to_string(seconds_) + " s " + purpose);
       if (waited > 0.01) {

@@ -61,7 +61,7 @@ int runRank(const Setup& setup, CrewMemory* crew, int rank) {
     GpuRank gpu(setup, process.library, process.watchdog, crew, rank);
     return sweep(gpu, setup) == 0 ? 0 : kExitWrong;
   } catch (const std::exception& failure) {
-    Crew(crew, rank, setup.ranks, 0).giveUp();
+    Crew(crew, rank, setup.ranks, 0).giveUp(failure.what());
     process.watchdog.endAll("rank " + std::to_string(rank) + ": " + failure.what());
   }
 }
@@ -100,7 +100,7 @@ int runProcesses(const Setup& setup) {
         status = runRank(setup, crew, rank);
       } catch (const std::exception& failure) {
         fprintf(stderr, "nccl_driver: rank %d: %s\n", rank, failure.what());
-        Crew(crew, rank, setup.ranks, 0).giveUp();
+        Crew(crew, rank, setup.ranks, 0).giveUp(failure.what());
       }
       fflush(nullptr);
       _exit(status);
@@ -110,9 +110,13 @@ int runProcesses(const Setup& setup) {
   int worst = 0;
   for (size_t left = children.size(); left > 0; --left) {
     int status = 0;
-    wait(&status);
+    const pid_t ended = wait(&status);
     const int own = WIFEXITED(status) ? WEXITSTATUS(status) : kExitHung;
-    if (!WIFEXITED(status)) Crew(crew, 0, setup.ranks, 0).giveUp();
+    if (WIFSIGNALED(status)) {
+      const auto rank = std::find(children.begin(), children.end(), ended) - children.begin();
+      Crew(crew, static_cast<int>(rank), setup.ranks, 0)
+          .giveUp("was ended by signal " + std::to_string(WTERMSIG(status)));
+    }
     worst = std::max(worst, own);
   }
   return worst;

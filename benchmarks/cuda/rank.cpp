@@ -53,6 +53,7 @@ GpuRank::GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog,
   check(cudaEventCreate(&ended_), "cudaEventCreate");
   judge_ = std::make_unique<Judge>(stream_);
   gate_ = std::make_unique<Gate>();
+  crew_.meet();  // a rank without a GPU is known here; ncclCommInitRank would wait a minute for it
   makeCommunicator(setup);
   allocate(setup);
   crew_.meet();

@@ -78,7 +78,7 @@ void FarSteps::begin(Way& way, int peer, bool isSend, uint64_t at) {
   say(way.step, isSend ? kStepSendPeerWait : kStepRecvWait, 0, at);
 }
 
-void FarSteps::say(void* step, State state, size_t bytes, uint64_t at) const {
+void FarSteps::say(void* step, observe::profiler::State state, size_t bytes, uint64_t at) const {
   ArgumentsV4 arguments{};
   arguments.proxyStep.bytes = bytes;
   session_->record(step, state, &arguments, at);
