@@ -55,12 +55,12 @@ void ClientLink::welcomed(const Welcome& host) {
   host_ = host;
 }
 
-void ClientLink::joined(std::vector<MemberInfo> members) {
+void ClientLink::joined(std::shared_ptr<const std::vector<MemberInfo>> members) {
   {
     std::lock_guard lock(mutex_);
     members_ = std::move(members);
-    gone_.assign(members_.size(), false);
-    heardNudges_.assign(members_.size(), 0);
+    gone_.assign(members_->size(), false);
+    heardNudges_.assign(members_->size(), 0);
     joined_ = true;
   }
   changed_.notify_all();
@@ -75,7 +75,7 @@ void ClientLink::refused(Refusal why) {
   changed_.notify_all();
 }
 
-bool ClientLink::exchanged(std::span<const uint8_t> payload) {
+bool ClientLink::exchanged(std::span<const uint8_t> payload, Heard& heard) {
   uint32_t sequence = 0;
   {
     std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ bool ClientLink::exchanged(std::span<const uint8_t> payload) {
       return false;
     }
     if (sequence < resultsSeen_) return true;  // another host was first
-    result_.assign(payload.begin(), payload.end());
+    result_ = heard.results.keep(Bytes(payload.begin(), payload.end()));
     ++resultsSeen_;
   }
   changed_.notify_all();
@@ -173,7 +173,7 @@ void ClientLink::peerLeft(const Left& left) {
     std::lock_guard lock(mutex_);
     if (!markGone({.rank = rank, .left = true, .exchanges = left.exchanges})) return;
     disrupt(left.exchanges, rank,
-            describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
+            describe(members()[static_cast<size_t>(rank)]) + " has left the communicator");
   }
   changed_.notify_all();
 }
@@ -230,13 +230,14 @@ void ClientLink::hostVanished(const Welcome& host, const std::string& why) {
 }
 
 bool ClientLink::isPeopled(uint64_t process) const {
-  return std::any_of(members_.begin(), members_.end(), [&](const MemberInfo& who) {
+  const auto all = members();
+  return std::any_of(all.begin(), all.end(), [&](const MemberInfo& who) {
     return who.process == process && !gone_[static_cast<size_t>(who.rank)];
   });
 }
 
 void ClientLink::processEnded(uint64_t process, const std::string& why) {
-  for (const MemberInfo& who : members_) {
+  for (const MemberInfo& who : members()) {
     if (who.process != process) continue;
     peerLost(Lost{static_cast<uint32_t>(who.rank), LossKind::kDied, who.pid, who.host, why});
   }
@@ -244,7 +245,7 @@ void ClientLink::processEnded(uint64_t process, const std::string& why) {
 
 void ClientLink::writeOff(uint64_t process) {
   std::lock_guard lock(mutex_);
-  for (const MemberInfo& who : members_) {
+  for (const MemberInfo& who : members()) {
     if (who.process == process) gone_[static_cast<size_t>(who.rank)] = true;
   }
 }
@@ -349,17 +350,17 @@ WaitEnd ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, 
                [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
 }
 
-Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {
+Result<Contributions> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {
   std::unique_lock lock(mutex_);
   if (resultsSeen_ > sequence) {
-    const Bytes payload = std::exchange(result_, {});
+    const SharedBytes payload = std::exchange(result_, {});
     lock.unlock();
     uint32_t claimed = 0;
-    std::vector<Bytes> blobs;
-    if (!decodeExchangeResult(payload, ranks, claimed, blobs) || claimed != sequence) {
+    Contributions parts;
+    if (payload == nullptr || !decodeExchangeResult(payload, ranks, claimed, parts) || claimed != sequence) {
       return fail(Code::kInternal, "rank %d: the result of exchange \"%s\" is malformed", self.rank, name);
     }
-    return blobs;
+    return parts;
   }
   if (spoiled_ || isDisrupted(sequence)) {
     const Refusal why = spoiled_ ? *spoiled_ : *disruption_;

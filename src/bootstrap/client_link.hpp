@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/heard.hpp"
 #include "bootstrap/hosts.hpp"
 #include "bootstrap/membership.hpp"
 #include "bootstrap/unique_id.hpp"
@@ -46,7 +47,7 @@ class ClientLink {
   // Only for the background thread.
   Hosting hosting;
   std::vector<size_t> desiredHosts() const {
-    return bootstrap::desiredHosts(members_, gone_, hosting.wanted());
+    return bootstrap::desiredHosts(members(), gone_, hosting.wanted());
   }
   bool isJoined() const { return joined_; }
   bool isGone(int rank) const { return gone_[static_cast<size_t>(rank)]; }
@@ -57,9 +58,9 @@ class ClientLink {
   // Several hosts tell the same: the first word counts.
   void reached(Joining how);
   void welcomed(const Welcome& host);
-  void joined(std::vector<MemberInfo> members);
-  void refused(Refusal why);                         // ends the join
-  bool exchanged(std::span<const uint8_t> payload);  // false: it is none
+  void joined(std::shared_ptr<const std::vector<MemberInfo>> members);
+  void refused(Refusal why);                                       // ends the join
+  bool exchanged(std::span<const uint8_t> payload, Heard& heard);  // false: it is none
   uint32_t resultsSeen() const;
   void exchangeRefused(ExchangeFailure why);
   void told(Missing missing);
@@ -89,7 +90,7 @@ class ClientLink {
   // Reserves the next exchange; not ok when none is possible any more.
   Result<uint32_t> beginExchange(const char* name);
   WaitEnd waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop);
-  Result<std::vector<Bytes>> exchangeOutcome(const char* name, uint32_t sequence);
+  Result<Contributions> exchangeOutcome(const char* name, uint32_t sequence);
   void spoilExchanges(Refusal why);
 
   void expectAnswer();
@@ -102,7 +103,9 @@ class ClientLink {
   bool hasGone(int rank) const;
 
   // Valid, and constant, once joined.
-  std::span<const MemberInfo> members() const { return members_; }
+  std::span<const MemberInfo> members() const {
+    return members_ == nullptr ? std::span<const MemberInfo>{} : *members_;
+  }
 
  private:
   template <typename Predicate>
@@ -124,7 +127,7 @@ class ClientLink {
   Welcome host_;  // the rendezvous
   bool joined_ = false;
   std::optional<Refusal> joinFailure_;
-  std::vector<MemberInfo> members_;
+  std::shared_ptr<const std::vector<MemberInfo>> members_;
   std::vector<bool> gone_;             // left or lost, by rank; changed by the background thread alone
   std::vector<uint32_t> heardNudges_;  // how many of each rank's, by rank
   std::optional<Refusal> disruption_;  // why no exchange from disruptedFrom_ on can complete any more
@@ -132,7 +135,7 @@ class ClientLink {
   std::optional<Refusal> spoiled_;  // the same, found by this rank itself or told by a host
   uint32_t nextSequence_ = 0;
   uint32_t resultsSeen_ = 0;  // exchanges 0 .. resultsSeen_ - 1 have their result
-  Bytes result_;              // of the last of them
+  SharedBytes result_;        // of the last of them
   std::optional<Missing> answer_;
   bool detached_ = false;
   bool silenced_ = false;

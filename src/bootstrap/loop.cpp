@@ -296,7 +296,7 @@ void Loop::close(uint64_t token, const std::string& why) {
 }
 
 Timer Loop::at(Clock::time_point when, Command action) {
-  const Timer timer{when, nextTimer_++};
+  const Timer timer{when, nextToken_++};
   timers_.emplace(timer, std::move(action));
   return timer;
 }

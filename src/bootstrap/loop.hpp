@@ -17,6 +17,7 @@
 
 #include "base/status.hpp"
 #include "bootstrap/connection.hpp"
+#include "bootstrap/heard.hpp"
 #include "bootstrap/host_dialogue.hpp"
 #include "bootstrap/session.hpp"
 #include "platform/socket.hpp"
@@ -126,12 +127,12 @@ class Loop {
 
   // The rest belongs to the thread.
   SessionDirectory sessions_;
+  Heard heard_;  // before the connections, which refer to it
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
-  uint64_t nextToken_ = 2;         // 1 is the listener's
+  uint64_t nextToken_ = 2;         // of connections and timers; 1 is the listener's
   std::list<uint64_t> strangers_;  // oldest first
   Connection::Dirty dirty_;
   std::map<Timer, Command> timers_;
-  uint64_t nextTimer_ = 1;
   size_t clients_ = 0;                              // members' ends, and those that wait to connect again
   std::unordered_multimap<uint64_t, Link> joined_;  // members that have joined and not left, by session
   std::vector<Link> restless_;                      // whose hosts are to be reviewed

@@ -47,7 +47,7 @@ void Loop::connect(const Link& link, uint64_t process) {
     if (process != 0) retryLater(link, process);
     return;
   }
-  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce, process);
+  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, heard_, nonce, process);
   connection->member = dialogue.get();
   connection->dialogue = std::move(dialogue);
   connection->link = link;

@@ -52,7 +52,7 @@ bool MemberDialogue::onFrame(FrameType type, std::span<const uint8_t> payload) {
         std::vector<MemberInfo> members;
         if (!decodeTable(payload, link_->ranks, members)) return malformed();
         stage_ = Stage::kMember;
-        link_->joined(std::move(members));
+        link_->joined(heard_.tables.keep(std::move(members)));
         return true;
       }
       return onNews(type, payload);
@@ -164,7 +164,7 @@ bool MemberDialogue::onRefused(std::span<const uint8_t> payload) {
 bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
   switch (type) {
     case FrameType::kExchangeResult:
-      return link_->exchanged(payload) || malformed();
+      return link_->exchanged(payload, heard_) || malformed();
     case FrameType::kExchangeFailed: {
       ExchangeFailure failure;
       if (!decode(payload, failure)) return malformed();

@@ -11,10 +11,12 @@ namespace stretto::bootstrap {
 
 class MemberDialogue final : public Dialogue {
  public:
-  // `port` outlives the dialogue. `nonce` must be fresh random bytes. `process` is who should answer, a
-  // further host of a session that has been joined; 0 is for the rendezvous, which gathers the members.
-  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce, uint64_t process = 0)
-      : link_(std::move(link)), port_(port), nonce_(nonce), process_(process) {}
+  // `port` and `heard` outlive the dialogue. `nonce` must be fresh random bytes. `process` is who should
+  // answer, a further host of a session that has been joined; 0 is for the rendezvous, which gathers the
+  // members.
+  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, Heard& heard, const Nonce& nonce,
+                 uint64_t process = 0)
+      : link_(std::move(link)), port_(port), heard_(heard), nonce_(nonce), process_(process) {}
 
   // The connection stands: says hello.
   void open();
@@ -58,6 +60,7 @@ class MemberDialogue final : public Dialogue {
 
   const std::shared_ptr<ClientLink> link_;
   Port& port_;
+  Heard& heard_;
   const Nonce nonce_;
   const uint64_t process_;
   Stage stage_ = Stage::kAwaitChallenge;

@@ -93,7 +93,7 @@ class Membership {
   // in the same order, else all get kInvalidUsage with both names and ranks, now and ever after. kRemote when
   // a rank is gone, kTimeout with the missing ranks; no exchange is possible after either. A process that
   // hosts the session may go at any time, unless it holds ranks. An exchange of nothing is a barrier.
-  using Parts = std::vector<std::vector<uint8_t>>;
+  using Parts = bootstrap::Contributions;
   Result<Parts> exchange(const char* name, std::span<const uint8_t> mine, double timeoutSeconds);
   // The same in two halves. The first returns at once, also while an earlier exchange goes on. The second may
   // be left out, or ended by `stop` beside the check that join() was given: the exchange goes on without this

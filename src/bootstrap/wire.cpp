@@ -398,15 +398,13 @@ bool decodeSequence(std::span<const uint8_t> exchangeResult, uint32_t& sequence)
   return in.good();
 }
 
-bool decodeExchangeResult(std::span<const uint8_t> payload, int ranks, uint32_t& sequence,
-                          std::vector<Bytes>& blobs) {
-  PayloadReader in(payload);
+bool decodeExchangeResult(const SharedBytes& payload, int ranks, uint32_t& sequence, Contributions& parts) {
+  PayloadReader in(*payload);
   sequence = in.number<uint32_t>();
-  blobs.clear();
-  for (int rank = 0; rank < ranks && in.good(); ++rank) {
-    const std::span<const uint8_t> blob = in.bytes(in.number<uint32_t>());
-    blobs.emplace_back(blob.begin(), blob.end());
-  }
+  std::vector<Contributions::Part> found;
+  found.reserve(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks && in.good(); ++rank) found.push_back(in.bytes(in.number<uint32_t>()));
+  parts = Contributions(payload, std::move(found));
   return in.complete();
 }
 

@@ -60,6 +60,25 @@ inline constexpr size_t kMaxHelloBytes = 64;  // of any wire version
 using Bytes = std::vector<uint8_t>;
 using SharedBytes = std::shared_ptr<const Bytes>;  // one frame, queued to many connections
 
+// What every rank gave to an exchange, by rank, in the bytes that came. Copies share these bytes.
+class Contributions {
+ public:
+  using Part = std::span<const uint8_t>;
+
+  Contributions() = default;
+  Contributions(SharedBytes bytes, std::vector<Part> parts)
+      : bytes_(std::move(bytes)), parts_(std::move(parts)) {}
+
+  size_t size() const { return parts_.size(); }
+  Part operator[](size_t rank) const { return parts_[rank]; }
+  auto begin() const { return parts_.begin(); }
+  auto end() const { return parts_.end(); }
+
+ private:
+  SharedBytes bytes_;
+  std::vector<Part> parts_;
+};
+
 enum class FrameType : uint16_t {
   kHello = 1,
   kChallenge,
@@ -171,6 +190,8 @@ struct MemberInfo {
   std::string host;       // at most 64 bytes
   std::string version;    // the library's, as given to join
   SocketAddress service;  // its process's Service: who can host derived sessions, and where
+
+  bool operator==(const MemberInfo&) const = default;
 };
 
 using Nonce = std::array<uint8_t, 16>;
@@ -307,8 +328,7 @@ bool decodeQuery(std::span<const uint8_t> payload, QueryKind& kind);
 bool decodeTable(std::span<const uint8_t> payload, int ranks, std::vector<MemberInfo>& members);
 // The first number of an exchange's result: which exchange it ends.
 bool decodeSequence(std::span<const uint8_t> exchangeResult, uint32_t& sequence);
-bool decodeExchangeResult(std::span<const uint8_t> payload, int ranks, uint32_t& sequence,
-                          std::vector<Bytes>& blobs);
+bool decodeExchangeResult(const SharedBytes& payload, int ranks, uint32_t& sequence, Contributions& parts);
 
 // The longest payload of a type that either end ever sends.
 int64_t longestPayload(FrameType type);

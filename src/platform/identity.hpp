@@ -41,7 +41,7 @@ bool sameKernel(const ProcessIdentity& a, const ProcessIdentity& b);
 // Whether loopback reaches from one to the other: one kernel and one network namespace.
 bool sameNetwork(const ProcessIdentity& a, const ProcessIdentity& b);
 
-// The startTime at which process `pid` started; 0 when there is no such process to be seen.
+// The startTime at which process `pid` started; 0 when no such process runs, or none is to be seen.
 uint64_t startTimeOf(uint32_t pid);
 
 }  // namespace stretto

@@ -44,7 +44,7 @@ class Encrypted : public ::testing::Test {
       ASSERT_TRUE(member.ok()) << lastError();
       const auto all = member.value()->exchange("texts", bytesOf(text), 60);
       ASSERT_TRUE(all.ok()) << lastError();
-      EXPECT_EQ(all.value()[1], bytesOf(text));
+      EXPECT_EQ(bytesOf(all.value()[1]), bytesOf(text));
     });
     return relay.heard();
   }

@@ -174,7 +174,7 @@ int exchangeOften(Membership& membership, int rank, int ranks, int rounds) {
     }
     for (int peer = 0; peer < ranks; ++peer) {
       const std::string theirs = std::to_string(peer) + " in " + std::to_string(round);
-      if (all.value()[static_cast<size_t>(peer)] != bytesOf(theirs)) return 11;
+      if (bytesOf(all.value()[static_cast<size_t>(peer)]) != bytesOf(theirs)) return 11;
     }
   }
   return 0;

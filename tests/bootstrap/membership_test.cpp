@@ -61,7 +61,7 @@ void exchangeTwice(Membership& membership, int rank, int ranks) {
     ASSERT_TRUE(all.ok()) << lastError();
     ASSERT_EQ(static_cast<int>(all.value().size()), ranks);
     for (int peer = 0; peer < ranks; ++peer) {
-      EXPECT_EQ(all.value()[static_cast<size_t>(peer)], bytesOf(name + std::to_string(peer)));
+      EXPECT_EQ(bytesOf(all.value()[static_cast<size_t>(peer)]), bytesOf(name + std::to_string(peer)));
     }
   }
 }
@@ -331,7 +331,7 @@ TEST(Membership, BlobsOfAnyLength) {
       const auto got = membership.exchange("blobs", mine, 20);
       ASSERT_TRUE(got.ok()) << lastError();
       for (int peer = 0; peer < 5; ++peer) {
-        EXPECT_EQ(got.value()[static_cast<size_t>(peer)],
+        EXPECT_EQ(bytesOf(got.value()[static_cast<size_t>(peer)]),
                   std::vector<uint8_t>(base + static_cast<size_t>(peer), static_cast<uint8_t>(peer + 1)));
       }
     }
@@ -351,7 +351,7 @@ TEST(Membership, AFastRankDoesNotRunAheadOfASlowOne) {
       if (rank == 2 && turn % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       const auto got = all[static_cast<size_t>(rank)]->exchange("turn", std::vector<uint8_t>{turn}, 20);
       ASSERT_TRUE(got.ok()) << lastError();
-      for (const auto& blob : got.value()) EXPECT_EQ(blob, std::vector<uint8_t>{turn});
+      for (const auto part : got.value()) EXPECT_EQ(bytesOf(part), std::vector<uint8_t>{turn});
     }
   });
 }
@@ -550,7 +550,7 @@ TEST(Membership, ChildrenMeetAtTheirLeaderEvenWhenItIsLate) {
     const auto got = child.value()->exchange("who", std::vector<uint8_t>{static_cast<uint8_t>(rank)}, 20);
     ASSERT_TRUE(got.ok()) << lastError();
     for (int i = 0; i < kRanks / 2; ++i) {
-      EXPECT_EQ(got.value()[static_cast<size_t>(i)],
+      EXPECT_EQ(bytesOf(got.value()[static_cast<size_t>(i)]),
                 std::vector<uint8_t>{static_cast<uint8_t>(2 * i + colour)});
     }
   });

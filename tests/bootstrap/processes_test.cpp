@@ -34,7 +34,7 @@ TEST(Processes, JoinAndExchange) {
       const auto all = membership->exchange(name, bytesOf(std::to_string(rank * 7)), 20);
       if (!all.ok()) return 2;
       for (int peer = 0; peer < kRanks; ++peer) {
-        if (all.value()[static_cast<size_t>(peer)] != bytesOf(std::to_string(peer * 7))) return 3;
+        if (bytesOf(all.value()[static_cast<size_t>(peer)]) != bytesOf(std::to_string(peer * 7))) return 3;
       }
     }
     page->seconds[rank] = now() - start;

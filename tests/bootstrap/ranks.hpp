@@ -59,6 +59,9 @@ inline UniqueId newId() {
   return id.value();
 }
 
+inline std::vector<uint8_t> bytesOf(Contributions::Part part) {
+  return {part.begin(), part.end()};
+}
 inline std::vector<uint8_t> bytesOf(const std::string& text) {
   return {text.begin(), text.end()};
 }

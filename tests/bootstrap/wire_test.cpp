@@ -93,15 +93,22 @@ TEST(Wire, TablesAndResultsComeBack) {
 
   const Bytes blobs[] = {{1, 2, 3}, {}, {4}};
   const SharedBytes result = encodeExchangeResult(6, blobs);
-  std::vector<Bytes> back;
+  const auto copyOf = [](std::span<const uint8_t> bytes) {
+    return std::make_shared<const Bytes>(bytes.begin(), bytes.end());
+  };
   uint32_t sequence = 0;
-  ASSERT_TRUE(decodeExchangeResult(payloadOf(result), 3, sequence, back));
+  Contributions parts;
+  ASSERT_TRUE(decodeExchangeResult(copyOf(payloadOf(result)), 3, sequence, parts));
   EXPECT_EQ(sequence, 6u);
-  EXPECT_EQ(back, std::vector<Bytes>(std::begin(blobs), std::end(blobs)));
+  const Contributions back = parts;  // the bytes are still there when what they came in is gone
   for (size_t length = 0; length < payloadOf(result).size(); ++length) {
-    EXPECT_FALSE(decodeExchangeResult(payloadOf(result).first(length), 3, sequence, back)) << length;
+    EXPECT_FALSE(decodeExchangeResult(copyOf(payloadOf(result).first(length)), 3, sequence, parts)) << length;
   }
-  EXPECT_FALSE(decodeExchangeResult(payloadOf(result), 2, sequence, back));
+  EXPECT_FALSE(decodeExchangeResult(copyOf(payloadOf(result)), 2, sequence, parts));
+  ASSERT_EQ(back.size(), std::size(blobs));
+  for (size_t rank = 0; rank < back.size(); ++rank) {
+    EXPECT_EQ(Bytes(back[rank].begin(), back[rank].end()), blobs[rank]);
+  }
 }
 
 TEST(Wire, TheLongestMessagesFitTheirLimits) {

@@ -128,7 +128,8 @@ void fuzzMember(int stage, std::span<const uint8_t> data) {
       where, member(0), kRanks, nullptr, [](const PeerLoss&) noexcept {},
       [](int, std::span<const uint8_t>) {});
   LastFrame port;
-  MemberDialogue dialogue(link, port, kNonce);
+  Heard heard;
+  MemberDialogue dialogue(link, port, heard, kNonce);
   dialogue.open();
   if (stage >= 1) {
     feedFrame(dialogue,
@@ -142,7 +143,7 @@ void fuzzMember(int stage, std::span<const uint8_t> data) {
   const Result<uint32_t> sequence = stage >= 3 ? link->beginExchange("name") : Result<uint32_t>(0u);
   if (stage == 4) {
     LastFrame furtherPort;
-    MemberDialogue further(link, furtherPort, kNonce, 2);
+    MemberDialogue further(link, furtherPort, heard, kNonce, 2);
     further.open();
     feedFrame(further, encode(Challenge{kNonce, proofOf(kSecret, kHostLabel, kSession, kNonce, kNonce, {})}));
     converse(further, data);

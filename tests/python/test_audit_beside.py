@@ -113,6 +113,7 @@ def test_phases_are_those_that_a_library_says(tmp_path: Path) -> None:
         "rest": 10,
     }  # fmt: skip
     assert beside.said_phases(tmp_path, 8) == {}
+    assert set(beside.says_phases(tmp_path)) == {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}
     own = {"init": 5.0, "meeting": 1.0, "connecting": 3.0}
     assert beside.own_phases(own) == {"meeting": 1.0, "connecting": 3.0, "elsewhere": 1.0}
     assert beside.own_phases({**own, "meeting": 0.0}) == {}, "another library has no such counters"

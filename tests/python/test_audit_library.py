@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,38 @@ def test_faults_of_a_library_are_named(made: Callable[..., Path], tmp_path: Path
         found = gravest(look(id, about(file)))
         assert found.severity is severity and word in found.measured, (id, found)
         assert found.cause and found.next_step
+
+
+def test_a_library_that_prints_or_waits_when_it_is_loaded(
+    made: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constructor = "__attribute__((constructor)) static void begin(void)"
+    prints = made("prints", f'#include <stdio.h>\n{VERSION}{constructor} {{ puts("hello"); fflush(stdout); }}\n')
+    assert gravest(look("library.loads", about(prints))).severity is Severity.OK
+    waits = made("waits", f"#include <unistd.h>\n{VERSION}{constructor} {{ sleep(60); }}\n")
+    monkeypatch.setattr(library, "_LOAD_SECONDS", 1)
+    found = gravest(look("library.loads", about(waits)))
+    assert found.severity is Severity.ERROR and "did not end within 1 s" in found.measured
+    assert [one["speaks"] for one in run._libraries(about(waits))] == ["2.32.3", ""]
+
+
+def test_a_file_that_one_host_has_not_costs_it_no_finding(tmp_path: Path) -> None:
+    found = run._libraries(about(tmp_path / "libnccl.so.2"))
+    assert [one["stretto"] for one in found] == [True]
+    assert blocks._libraries(found).rows == ()
+
+
+def test_a_damaged_table_of_symbols_has_none(tmp_path: Path) -> None:
+    text = bytearray(package.nccl_library_path().read_bytes())
+    (sections,) = struct.unpack_from("<Q", text, 40)
+    size, count = struct.unpack_from("<HH", text, 58)
+    for number in range(count):
+        if struct.unpack_from("<I", text, sections + number * size + 4)[0] == 11:  # SHT_DYNSYM
+            struct.pack_into("<I", text, sections + number * size + 40, 1 << 20)  # sh_link
+    damaged = tmp_path / "libnccl.so.2"
+    damaged.write_bytes(text)
+    assert not library.offered(damaged)
+    assert gravest(look("library.functions", about(damaged))).severity is Severity.WARNING
 
 
 def test_versions_as_nccl_counts_them() -> None:

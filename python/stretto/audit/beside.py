@@ -28,7 +28,8 @@ _SAID = re.compile(r"Init timings\b.*?\brank (\d+) nranks (\d+) total [\d.]+ \((
 @dataclass
 class Costs:
     """Of one library. `makings`: by number of ranks, milliseconds of rank 0. `phases`: milliseconds of a communicator
-    of all ranks, as the library itself says; nothing where it does not. `each` and `left`: what an open communicator
+    of all ranks, as the library itself says (Stretto of its fastest one, NVIDIA's of others, as it writes a log for
+    it); nothing where it does not. `each` and `left`: what an open communicator
     holds of a rank's process and GPU, and what one that was destroyed has left. `calls`: nanoseconds by way of
     calling, for each batch. `startup_seconds`: from the start of the ranks' processes until each has a communicator;
     whoever starts them fills it in. `problem`: why the rest is missing.
@@ -78,11 +79,9 @@ def own_phases(best: dict[str, float]) -> dict[str, float]:
     return {"meeting": best["meeting"], "connecting": best["connecting"], "elsewhere": max(0.0, rest)}
 
 
-def measure(
-    jobs: dict[str, Job], folders: dict[str, Path], ranks: int, level: Level, left: Callable[[], float]
-) -> list[Costs]:
-    """`jobs`: by library, ours among them; `folders`: where each writes what it says. `left`: seconds of the audit: how
-    time grows with ranks is measured last, and as far as there is time. Raises JobError where ours fails.
+def measure(jobs: dict[str, Job], ranks: int, level: Level, left: Callable[[], float]) -> list[Costs]:
+    """`jobs`: by library, ours among them. `left`: seconds of the audit, as far as which it is measured last how time
+    grows with ranks. Raises JobError where ours fails.
     """
     found = {name: Costs(name, job.version) for name, job in jobs.items()}
 
@@ -114,7 +113,7 @@ def measure(
     for count in (1, 2, 4, 8):
         if count < ranks and (left() > 0 or level.name == "full"):
             make(count)
-    for name, costs in found.items():
+    for costs in found.values():
         if ranks in costs.makings:
-            costs.phases = said_phases(folders[name], ranks) or own_phases(costs.best(ranks))
+            costs.phases = own_phases(costs.best(ranks))
     return list(found.values())

@@ -46,11 +46,11 @@ def both(context: Context) -> tuple[Costs, Costs] | Finding:
 
 
 def _judged(text: str, amounts: tuple[float, float], noise: float, cause: str) -> Finding:
-    """Of ours and theirs."""
-    own, other = amounts
+    """Of ours and theirs. What is a difference of two readings may come out below nothing."""
+    own, other = (max(0.0, amount) for amount in amounts)
     if own > _BESIDE * other and own - other > noise:
         return warning(
-            f"{text}; {own / max(other, 1e-9):.1f} times the other's",
+            f"{text}; {own / other:.1f} times the other's" if other > 0 else text,
             f"no more than {_BESIDE:g} times the other's",
             certainty="likely",
             cause=cause,
@@ -59,11 +59,17 @@ def _judged(text: str, amounts: tuple[float, float], noise: float, cause: str) -
     return ok(text)
 
 
+def _phases_text(costs: Costs) -> str:
+    phases = ", ".join(f"{name} {microseconds(1e3 * value)}" for name, value in costs.phases.items() if value >= 0.001)
+    if not phases:
+        return "it names no phases"
+    return phases if costs.name == SUBJECT else f"where it writes them down: {phases}"
+
+
 def _making_text(costs: Costs, ranks: int) -> str:
     best = costs.best(ranks)
-    phases = ", ".join(f"{name} {microseconds(1e3 * value)}" for name, value in costs.phases.items() if value >= 0.001)
     return (
-        f"{costs.name} {costs.version} {microseconds(1e3 * best['init'])} at best ({phases or 'it names no phases'}), "
+        f"{costs.name} {costs.version} {microseconds(1e3 * best['init'])} at best ({_phases_text(costs)}), "
         f"the first operation {microseconds(1e3 * best['first'])}, from a process's start {costs.startup_seconds:.2g} s"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,11 +45,14 @@ class Loading:
 
 @lru_cache(maxsize=8)
 def load(file: Path) -> Loading:
-    """In a process of its own, which a constructor of the library may end."""
-    done = child.run([sys.executable, "-c", _LOAD, str(file)], _LOAD_SECONDS)
+    """In a process of its own, which a constructor of the library may end or print from."""
     try:
-        answer = json.loads(done.stdout)
-    except ValueError:
+        done = child.run([sys.executable, "-c", _LOAD, str(file)], _LOAD_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Loading(f"a process that loads it did not end within {_LOAD_SECONDS} s")
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
         return Loading(f"the process ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
     if "problem" in answer or answer["status"] != 0:
         return Loading(answer.get("problem") or f"ncclGetVersion ends with {answer['status']}")

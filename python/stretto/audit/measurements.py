@@ -336,17 +336,14 @@ class Measurements:
         options = dataclasses.replace(self._gpu_options(), nccl=library, shared_device=False)
         ranks = options.ranks if count_gpus() > 1 else 1
         self._say(f"measuring what communicators of two libraries cost, with {ranks} rank{'s' * (ranks > 1)}")
+        options = dataclasses.replace(options, ranks=ranks)
         jobs: dict[str, Job] = {}
-        folders: dict[str, Path] = {}
         startups: dict[str, float] = {}
         failed: list[beside.Costs] = []
         for peer in (Stretto(), _other(library)):
             use = f"costs of {peer.name}"
-            folders[peer.name] = self._own_folder(use)
             try:
-                launch = peer.launch(dataclasses.replace(options, ranks=ranks), folders[peer.name], _LITTLE)
-                says = beside.says_phases(folders[peer.name]) if isinstance(peer, Nccl) else {}
-                launch = Launch(launch.commands, {**launch.environment, **says})
+                launch = peer.launch(options, self._own_folder(use), _LITTLE)
                 began = time.monotonic()
                 jobs[peer.name] = self._start(use, launch, ranks, peer.name)
                 startups[peer.name] = time.monotonic() - began
@@ -358,14 +355,37 @@ class Measurements:
                 failed.append(beside.Costs(peer.name, problem=str(error)))
                 self._jobs.pop(use).kill()
         try:
-            found = beside.measure(jobs, folders, ranks, self.level, self._left)
+            found = beside.measure(jobs, ranks, self.level, self._left)
             for costs in found:
                 costs.startup_seconds = startups[costs.name]
         except (JobError, Unsupported) as error:
             raise self._failure("what communicators cost", str(error), f"costs of {SUBJECT}") from error
         for name in jobs:
             self._end(f"costs of {name}")
+        for costs in found:
+            if costs.name != SUBJECT and not costs.problem:
+                costs.phases = self._said_phases(_other(library), options)
         return found + failed
+
+    def _said_phases(self, peer: Peer, options: Options) -> dict[str, float]:
+        """Of communicators that are made for this: a library that writes down its phases takes longer. Nothing where it
+        does not say them, or does not run so.
+        """
+        if not isinstance(peer, Nccl):
+            return {}
+        use = f"phases of {peer.name}"
+        folder = self._own_folder(use)
+        launch = peer.launch(options, folder, _LITTLE)
+        says = Launch(launch.commands, {**launch.environment, **beside.says_phases(folder)})
+        try:
+            self._start(use, says, options.ranks, peer.name).ask(
+                f"makings count=1 ranks={options.ranks}", self.level.patience
+            )
+        except (JobError, Unsupported):
+            self._jobs.pop(use).kill()
+            return {}
+        self._end(use)
+        return beside.said_phases(folder, options.ranks)
 
     def eager_on_gpus(self) -> Contest:
         """The smallest of these all-reduces by this package's library, each launched by the host for itself."""

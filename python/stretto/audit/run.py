@@ -110,16 +110,19 @@ def _libraries(context: Context) -> list[Document]:
     import stretto
     from stretto.audit.library import load, offered
 
-    return [
-        {
-            "path": str(path),
-            **dataclasses.asdict(identify(str(path.resolve()))),
-            "speaks": load(path).version,
-            "functions": sorted(offered(path)),
-            "bytes": path.stat().st_size,
-        }
-        for path in (stretto.nccl_library_path(), context.library)
-    ]
+    found: list[Document] = []
+    for path in (stretto.nccl_library_path(), context.library):
+        with contextlib.suppress(OSError):  # of several hosts, one may not have the file: its findings say so
+            found.append(
+                {
+                    "path": str(path),
+                    **dataclasses.asdict(identify(str(path.resolve()))),
+                    "speaks": load(path).version,
+                    "functions": sorted(offered(path)),
+                    "bytes": path.stat().st_size,
+                }
+            )
+    return found
 
 
 def worst(findings: list[Finding]) -> Severity:

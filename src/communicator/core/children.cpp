@@ -32,9 +32,9 @@ std::vector<uint8_t> bytesOf(const T& wish) {
 }
 
 // A split that failed on some ranks only was counted by some only.
-uint64_t mostChildren(const std::vector<std::vector<uint8_t>>& blobs) {
+uint64_t mostChildren(const bootstrap::Membership::Parts& blobs) {
   uint64_t most = 0;
-  for (const auto& blob : blobs) {
+  for (const auto blob : blobs) {
     Wish wish{};
     if (blob.size() == sizeof wish) std::memcpy(&wish, blob.data(), sizeof wish);
     most = std::max(most, wish.children);
@@ -43,7 +43,7 @@ uint64_t mostChildren(const std::vector<std::vector<uint8_t>>& blobs) {
 }
 
 // Ranks of one colour, by key and then by rank.
-std::vector<int> ranksOfColour(const std::vector<std::vector<uint8_t>>& blobs, int colour) {
+std::vector<int> ranksOfColour(const bootstrap::Membership::Parts& blobs, int colour) {
   std::vector<std::pair<int, int>> chosen;
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
     Wish wish{};
@@ -66,7 +66,7 @@ struct GrowWish {
 static_assert(std::has_unique_object_representations_v<GrowWish>, "name the padding of what travels");
 
 // The id that exactly one rank has given; all must want the same number of ranks.
-Result<bootstrap::UniqueId> idOfGrowth(const std::vector<std::vector<uint8_t>>& blobs, int rank, int ranks) {
+Result<bootstrap::UniqueId> idOfGrowth(const bootstrap::Membership::Parts& blobs, int rank, int ranks) {
   bootstrap::UniqueId id{};
   int givers = 0;
   for (size_t other = 0; other < blobs.size(); ++other) {
@@ -187,13 +187,11 @@ Result<bootstrap::Membership::Parts> Children::exchangeWishes(Turn& turn, const 
   bootstrap::Membership& membership = plane_.membership();
   if (!turn.mine()) {
     turn.leave([=, &membership] {
-      const std::string words = lastError();  // of this thread, which does something else
+      const std::string words = lastError();  // of the thread that comes to this, with an error of its own
       (void)membership.takePart(what, wish());
       setLastError(words);
     });
-    if (stop) STRETTO_TRY(stop());
-    STRETTO_TRY(health_.whyAborted());
-    return fail(Code::kAborted, "rank %d: given up before the %s had its turn", self_.rank(), what);
+    return turn.why();
   }
   const auto exchange = membership.takePart(what, wish());
   if (!exchange.ok()) return exchange.status();

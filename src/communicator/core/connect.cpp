@@ -25,8 +25,10 @@ struct Verdict {
   uint8_t sameProcess = 0;
   uint8_t deterministic = 0;
   uint8_t onDevice = 0;
+  uint8_t unused = 0;
+  uint16_t about = 0;  // the rank that the code is about, and 1; 0: none
   char forced[200] = {};
-  char text[403] = {};  // to the end of a word: what travels has no padding
+  char text[400] = {};  // to the end of a word: what travels has no padding
 };
 
 size_t regionBytes(const WindowLayout& layout) {
@@ -118,13 +120,23 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    mine.process.pid);
 }
 
-// Whether what kept this rank from reaching another is that the other has ended: its words then name it, as
-// those of every loss do.
-Status whyUnreached(int rank, const links::Endpoint& theirs, Status status) {
-  if (status.code != Code::kRemote) return status;
-  return failAbout(theirs.rank, Code::kRemote,
-                   "rank %d lost rank %d (host %s, process %u): its memory cannot be opened any more", rank,
-                   theirs.rank, theirs.process.hostname, theirs.process.pid);
+// What kept this rank from opening another's memory. If the other has ended, the words name it as those of
+// every loss do.
+Status whyUnreached(const links::Endpoint& mine, const links::Endpoint& theirs, Status status) {
+  if (status.code != Code::kRemote && status.code != Code::kSystem) return status;
+  const ProcessIdentity& other = theirs.process;
+  const bool seesIt = mine.process.pidNamespace == other.pidNamespace;
+  if (seesIt && startTimeOf(other.pid) != other.startTime) {
+    return failAbout(theirs.rank, Code::kRemote,
+                     "rank %d lost rank %d (host %s, process %u): its memory cannot be opened any more",
+                     mine.rank, theirs.rank, other.hostname, other.pid);
+  }
+  const std::string words = lastError();
+  return failAbout(theirs.rank, status.code, "rank %d cannot reach rank %d (host %s, process %u): %s%s",
+                   mine.rank, theirs.rank, other.hostname, other.pid, words.c_str(),
+                   seesIt ? ""
+                          : ". The two see different processes, as in two containers: give each "
+                            "an NCCL_HOSTID of its own");
 }
 
 // That move what a rank's kernels put into links: of ranks in host memory the one that waits.
@@ -194,7 +206,7 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
     }
     const bool self = theirs.rank == request.rank;
     auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections);
-    if (!link.ok()) return whyUnreached(request.rank, theirs, link.status());
+    if (!link.ok()) return whyUnreached(mine, theirs, link.status());
     Peer peer;
     peer.window = link.value().window;
     peer.rank = theirs.rank;
@@ -211,14 +223,16 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
   return kOkStatus;
 }
 
-Status agree(const std::vector<Verdict>& verdicts, int rank) {
-  const Verdict& mine = verdicts[static_cast<size_t>(rank)];
+Status agree(const PerRank<Verdict>& verdicts, int rank) {
+  const Verdict mine = verdicts[static_cast<size_t>(rank)];
   for (size_t other = 0; other < verdicts.size(); ++other) {
-    const Verdict& theirs = verdicts[other];
+    const Verdict theirs = verdicts[other];
     const int peer = static_cast<int>(other);
     if (theirs.code != 0) {
-      return failAbout(peer, static_cast<Code>(theirs.code), "rank %d could not connect: %.*s", peer,
-                       static_cast<int>(sizeof theirs.text), theirs.text);
+      // Who found that a rank is lost is not the one that is.
+      return failAbout(theirs.about == 0 ? peer : theirs.about - 1, static_cast<Code>(theirs.code),
+                       "rank %d could not connect: %.*s", peer, static_cast<int>(sizeof theirs.text),
+                       theirs.text);
     }
     if (theirs.tableHash != mine.tableHash) {
       return failAbout(
@@ -253,7 +267,7 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
 
 // Ranks of one kernel share its cores, whatever hosts they say they are on. A rank may be bound to one of
 // them, and its peers to others.
-int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdict>& verdicts) {
+int coresOf(std::span<const links::Endpoint> endpoints, const PerRank<Verdict>& verdicts) {
   size_t all = 0;
   for (size_t first = 0; first < endpoints.size(); ++first) {
     const auto isOfFirst = [&](const links::Endpoint& other) {
@@ -301,10 +315,10 @@ Status noHostHasTooMany(const links::net::HostMap& places, std::span<const links
 }
 
 planner::Machine summarise(const ConnectRequest& request, std::span<const links::Endpoint> endpoints,
-                           const std::vector<Verdict>& verdicts, const links::net::HostMap& places) {
+                           const PerRank<Verdict>& verdicts, const links::net::HostMap& places) {
   planner::Machine machine;
   machine.sameProcess = machine.reach = true;
-  for (const Verdict& verdict : verdicts) {
+  for (const Verdict verdict : verdicts) {
     machine.sameProcess = machine.sameProcess && verdict.sameProcess != 0;
     machine.reach = machine.reach && verdict.reach != 0;
   }
@@ -340,35 +354,36 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   connections.operationLogOffset = layout.bytes();
   auto mine = describeSelf(request, *connections.region);
   if (!mine.ok()) return mine.status();
-  auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
-  if (!endpoints.ok()) return endpoints.status();
-  if (std::string apart = spreadOf(endpoints.value()); !apart.empty()) {
+  const auto gathered = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
+  if (!gathered.ok()) return gathered.status();
+  const std::vector<links::Endpoint> endpoints = gathered.value().all();
+  if (std::string apart = spreadOf(endpoints); !apart.empty()) {
     STRETTO_TRY(mayGoInPlainText(membership.encryption(), apart));
     connections = {};
     connections.apart = std::move(apart);
     return kOkStatus;
   }
 
-  connections.places = placesOf(endpoints.value());
-  STRETTO_TRY(noHostHasTooMany(connections.places, endpoints.value()));
+  connections.places = placesOf(endpoints);
+  STRETTO_TRY(noHostHasTooMany(connections.places, endpoints));
   if (connections.places.hosts() > 1) {
     links::net::FarLinks::Config config;
     config.rank = request.rank;
     config.ranks = request.ranks;
     config.chunkBytes = links::net::chunkBytesFor(request.ranks);
-    const auto threads = proxyThreads(request.rank, endpoints.value());
+    const auto threads = proxyThreads(request.rank, endpoints);
     if (!threads.ok()) return threads.status();
-    auto far =
-        connectFar(membership, std::move(config), endpoints.value(), threads.value(), request.timeoutSeconds);
+    auto far = connectFar(membership, std::move(config), endpoints, threads.value(), request.timeoutSeconds);
     if (!far.ok()) return far.status();
     connections.far = std::move(far.value());
   }
-  const Status opened = openAll(request, layout, endpoints.value(), connections);
+  const Status opened = openAll(request, layout, endpoints, connections);
   Verdict verdict;
   verdict.tableHash = request.tableHash;
   snprintf(verdict.forced, sizeof verdict.forced, "%s", request.forced.c_str());
   verdict.cores = platform::usableCoreSet();
   verdict.code = static_cast<uint8_t>(opened.code);
+  verdict.about = static_cast<uint16_t>(opened.peer + 1);
   verdict.deterministic = request.deterministic;
   verdict.onDevice = request.onDevice;
   verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),
@@ -380,7 +395,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   if (!verdicts.ok()) return verdicts.status();
   connections.region->closeDescriptor();
   STRETTO_TRY(agree(verdicts.value(), request.rank));
-  machine = summarise(request, endpoints.value(), verdicts.value(), connections.places);
+  machine = summarise(request, endpoints, verdicts.value(), connections.places);
   return kOkStatus;
 }
 

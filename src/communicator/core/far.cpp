@@ -74,16 +74,16 @@ Offer offerOf(const Result<FarLinks>& links) {
   return offer;
 }
 
-Status agree(std::span<const Offer> offers, int rank) {
+Status agree(const PerRank<Offer>& offers, int rank) {
+  const Offer mine = offers[static_cast<size_t>(rank)];
   for (size_t other = 0; other < offers.size(); ++other) {
-    const Offer& theirs = offers[other];
+    const Offer theirs = offers[other];
     const int peer = static_cast<int>(other);
     if (theirs.code != 0) {
       return failAbout(peer, static_cast<Code>(theirs.code),
                        "rank %d cannot be reached from other hosts: %.*s", peer,
                        static_cast<int>(sizeof theirs.text), theirs.text);
     }
-    const Offer& mine = offers[static_cast<size_t>(rank)];
     if (std::strncmp(theirs.net, mine.net, sizeof mine.net) != 0) {
       return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d reach other hosts by %.*s and by %.*s",
                        rank, peer, static_cast<int>(sizeof mine.net), mine.net,
@@ -138,14 +138,14 @@ Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLi
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(agree(offers.value(), rank));
   FarLinks& all = listening.value();
-  for (const Offer& offer : offers.value()) all.resize(std::clamp<size_t>(offer.count, 1, all.size()));
+  for (const Offer offer : offers.value()) all.resize(std::clamp<size_t>(offer.count, 1, all.size()));
   const std::string forced = parameters::kLink.text();
   for (size_t peer = 0; peer < endpoints.size(); ++peer) {
     const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
     const bool proxied = mine.proxied != 0 && endpoints[peer].rank != mine.rank;
     if (!proxied && !isFar(mine, endpoints[peer], forced)) continue;
-    for (size_t i = 0; i < all.size(); ++i)
-      all[i]->add(static_cast<int>(peer), offers.value()[peer].handles[i]);
+    const Offer theirs = offers.value()[peer];
+    for (size_t i = 0; i < all.size(); ++i) all[i]->add(static_cast<int>(peer), theirs.handles[i]);
   }
   return listening;
 }

@@ -7,37 +7,77 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/membership.hpp"
 
 namespace stretto::communicator {
 
+// Values by rank, each made anew of the bytes that came when it is looked at: what travelled is shorter than
+// the values, and the ranks of a process share it.
+template <typename T>
+class PerRank {
+ public:
+  class Iterator {
+   public:
+    Iterator(const PerRank& all, size_t rank) : all_(&all), rank_(rank) {}
+    T operator*() const { return (*all_)[rank_]; }
+    Iterator& operator++() {
+      ++rank_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return rank_ == other.rank_; }
+
+   private:
+    const PerRank* all_;
+    size_t rank_;
+  };
+
+  PerRank() = default;
+  // None of the parts is longer than a value.
+  explicit PerRank(bootstrap::Membership::Parts parts) : parts_(std::move(parts)) {}
+
+  size_t size() const { return parts_.size(); }
+  T operator[](size_t rank) const {
+    const auto part = parts_[rank];
+    std::array<uint8_t, sizeof(T)> whole{};
+    std::copy(part.begin(), part.end(), whole.begin());
+    return std::bit_cast<T>(whole);
+  }
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, size()}; }
+  // For who looks at them often.
+  std::vector<T> all() const {
+    std::vector<T> values(size());
+    for (size_t rank = 0; rank < values.size(); ++rank) values[rank] = (*this)[rank];
+    return values;
+  }
+
+ private:
+  bootstrap::Membership::Parts parts_;
+};
+
 // The zeros at the end of a value do not travel: what is mostly empty goes last. Every rank hears of every
 // other, so that the bytes of many ranks grow with their square.
 template <typename T>
-Result<std::vector<T>> gather(bootstrap::Membership& membership, const char* name, const T& mine,
-                              double timeout) {
+Result<PerRank<T>> gather(bootstrap::Membership& membership, const char* name, const T& mine,
+                          double timeout) {
   static_assert(std::is_trivially_copyable_v<T>);
   // Bytes between members would travel as they happen to be, with what this process had there before.
   static_assert(std::has_unique_object_representations_v<T>, "name the padding of what travels");
   std::span<const uint8_t> bytes{reinterpret_cast<const uint8_t*>(&mine), sizeof mine};
   while (!bytes.empty() && bytes.back() == 0) bytes = bytes.first(bytes.size() - 1);
-  auto blobs = membership.exchange(name, bytes, timeout);
-  if (!blobs.ok()) return blobs.status();
-  std::vector<T> all(blobs.value().size());
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& blob = blobs.value()[rank];
-    if (blob.size() > sizeof(T)) {
+  auto parts = membership.exchange(name, bytes, timeout);
+  if (!parts.ok()) return parts.status();
+  for (size_t rank = 0; rank < parts.value().size(); ++rank) {
+    const size_t length = parts.value()[rank].size();
+    if (length > sizeof(T)) {
       return failAbout(static_cast<int>(rank), Code::kInternal,
-                       "rank %zu sent %zu bytes for \"%s\", which has %zu", rank, blob.size(), name,
-                       sizeof(T));
+                       "rank %zu sent %zu bytes for \"%s\", which has %zu", rank, length, name, sizeof(T));
     }
-    std::array<uint8_t, sizeof(T)> whole{};
-    std::copy(blob.begin(), blob.end(), whole.begin());
-    all[rank] = std::bit_cast<T>(whole);
   }
-  return all;
+  return PerRank<T>(std::move(parts.value()));
 }
 
 }  // namespace stretto::communicator

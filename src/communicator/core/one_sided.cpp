@@ -28,9 +28,9 @@ Verdict verdictOf(Status status) {
 }
 
 // The first rank that cannot go on; the same for all.
-Status firstRefusal(std::span<const Verdict> verdicts) {
+Status firstRefusal(const PerRank<Verdict>& verdicts) {
   for (size_t rank = 0; rank < verdicts.size(); ++rank) {
-    const Verdict& theirs = verdicts[rank];
+    const Verdict theirs = verdicts[rank];
     if (theirs.code == 0) continue;
     return failAbout(static_cast<int>(rank), static_cast<Code>(theirs.code),
                      "rank %zu could not register the window: %.*s", rank,
@@ -82,7 +82,7 @@ Status OneSided::registerWindow(bootstrap::Membership& membership, const Registr
   const auto offers = gather(membership, "window", offer, mine.timeoutSeconds);
   if (!offers.ok()) return offers.status();
   Window window{mine.handle, mine.bytes, {}};
-  const Status opened = openAll(offers.value(), window);
+  const Status opened = openAll(offers.value().all(), window);
   const auto verdicts = gather(membership, "window opened", verdictOf(opened), mine.timeoutSeconds);
   if (!verdicts.ok()) return verdicts.status();
   STRETTO_TRY(opened);

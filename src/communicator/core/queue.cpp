@@ -9,8 +9,15 @@ void Queue::completeInOrder(uint64_t turn, std::function<void()> inItsPlace) {
   wasHeard();
 }
 
-bool Queue::await(uint64_t turn, const bootstrap::StopCheck& stop) {
-  return turns_.await(turn, [&] { return health_.isAborted() || (stop && !stop().ok()); });
+// The answer that ended the wait is kept: asked again, `stop` may say something else.
+Status Queue::await(uint64_t turn, const bootstrap::StopCheck& stop) {
+  Status why;
+  const bool hasCome = turns_.await(turn, [&] {
+    why = health_.whyAborted();
+    if (why.ok() && stop) why = stop();
+    return !why.ok();
+  });
+  return hasCome ? kOkStatus : why;
 }
 
 // An abort or destroy that met an operation which did not end in time has left the rest to its end.

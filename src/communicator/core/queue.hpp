@@ -41,9 +41,9 @@ class Queue {
   }
   // The same for a turn that is not due: `inItsPlace` is done when it comes, under a lock.
   void completeInOrder(uint64_t turn, std::function<void()> inItsPlace);
-  // False if the turn has not come when this rank is aborted, or when `stop` is not ok. Bounded: every
-  // operation before it ends by its own deadline.
-  bool await(uint64_t turn, const bootstrap::StopCheck& stop);
+  // kOk once the turn has come. Else why it was given up, with the words in lastError(): this rank was
+  // aborted, or `stop` said so. Bounded: every operation before it ends by its own deadline.
+  Status await(uint64_t turn, const bootstrap::StopCheck& stop);
   // Looks again at what turns are given up for.
   void wake() { turns_.wake(); }
   bool quiet() const { return turns_.quiet(); }

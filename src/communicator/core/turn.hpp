@@ -17,10 +17,10 @@ class Turn {
  public:
   Turn(Queue& queue, uint64_t number) : queue_(queue), number_(number) {
     if (!queue_.isDue(number_)) [[unlikely]]
-      mine_ = queue_.await(number_, {});
+      why_ = queue_.await(number_, {});
   }
   Turn(Queue& queue, uint64_t number, const bootstrap::StopCheck& stop) : queue_(queue), number_(number) {
-    if (!queue_.isDue(number_)) mine_ = queue_.await(number_, stop);
+    if (!queue_.isDue(number_)) why_ = queue_.await(number_, stop);
   }
   ~Turn() {
     if (!isLeft_) queue_.complete(number_);
@@ -28,9 +28,11 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  bool mine() const { return mine_; }
+  bool mine() const { return why_.ok(); }
+  // Why it was given up; kOk if it is mine. The words were this thread's last error when this was made.
+  Status why() const { return why_; }
   // Mine, and not after an abort on another thread has let go of what the communicator holds.
-  bool holds() const { return mine_ && !queue_.isClosed(); }
+  bool holds() const { return mine() && !queue_.isClosed(); }
   // Of one that was given up: `inItsPlace` is done when it comes, under a lock, so it must be quick.
   void leave(std::function<void()> inItsPlace) {
     isLeft_ = true;
@@ -40,7 +42,7 @@ class Turn {
  private:
   Queue& queue_;
   uint64_t number_;
-  bool mine_ = true;
+  Status why_;
   bool isLeft_ = false;
 };
 

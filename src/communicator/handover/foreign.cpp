@@ -75,13 +75,13 @@ Status fillOffer(int rank, Offer& offer) {
               wordsOf(*library.value(), result).c_str());
 }
 
-Status agree(const std::vector<Offer>& offers, const Foreign::Seat& seat) {
-  const Offer& own = offers[static_cast<size_t>(seat.rank)];
+Status agree(const PerRank<Offer>& offers, const Foreign::Seat& seat) {
+  const Offer own = offers[static_cast<size_t>(seat.rank)];
   if (own.code != 0) {
     return fail(static_cast<Code>(own.code), "rank %d: %s, and %s", seat.rank, seat.why.c_str(), own.text);
   }
   for (size_t rank = 0; rank < offers.size(); ++rank) {
-    const Offer& theirs = offers[rank];
+    const Offer theirs = offers[rank];
     const int peer = static_cast<int>(rank);
     if (theirs.code != 0) {
       return failAbout(peer, static_cast<Code>(theirs.code), "%s, and rank %d cannot go on: %.*s",
@@ -136,7 +136,7 @@ Result<std::unique_ptr<Foreign>> Foreign::create(bootstrap::Membership& membersh
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(agree(offers.value(), seat));
   std::unique_ptr<Foreign> foreign(new Foreign(*foreignLibraryIfLoaded(), seat));
-  STRETTO_TRY(foreign->start(offers.value().front().id, abort));
+  STRETTO_TRY(foreign->start(offers.value()[0].id, abort));
   return foreign;
 }
 

@@ -52,12 +52,18 @@ void FarLinks::leave() {
 }
 
 void FarLinks::add(int peer, const stretto::net::Handle& handle) {
-  peers_[static_cast<size_t>(peer)] = std::make_unique<FarPeer>(FarPeer{handle, nullptr, nullptr});
+  size_t bytes = handle.size();
+  while (bytes > 0 && handle[bytes - 1] == std::byte{0}) --bytes;
+  FarPeer& far = peers_[static_cast<size_t>(peer)];
+  far.isFar = true;
+  far.handleAt = static_cast<uint32_t>(handles_.size());
+  far.handleBytes = static_cast<uint16_t>(bytes);
+  handles_.insert(handles_.end(), handle.begin(), handle.begin() + static_cast<ptrdiff_t>(bytes));
   ++expected_;
 }
 
 SendRing& FarLinks::to(int peer) {
-  FarPeer& far = *peers_[static_cast<size_t>(peer)];
+  FarPeer& far = peers_[static_cast<size_t>(peer)];
   if (far.sending == nullptr) [[unlikely]]
     dial(far);
   return *far.sending;
@@ -65,7 +71,9 @@ SendRing& FarLinks::to(int peer) {
 
 void FarLinks::dial(FarPeer& peer) {
   peer.sending = std::make_unique<SendRing>(config_.rank, config_.chunkBytes);
-  auto connecting = config_.net->connect(config_.device, peer.handle);
+  stretto::net::Handle handle{};
+  std::copy_n(handles_.begin() + peer.handleAt, peer.handleBytes, handle.begin());
+  auto connecting = config_.net->connect(config_.device, handle);
   if (connecting.ok()) {
     peer.sending->connect(std::move(connecting.value()));
   } else {
@@ -75,7 +83,7 @@ void FarLinks::dial(FarPeer& peer) {
 }
 
 ReceiveRing& FarLinks::from(int peer) {
-  FarPeer& far = *peers_[static_cast<size_t>(peer)];
+  FarPeer& far = peers_[static_cast<size_t>(peer)];
   if (far.receiving == nullptr) [[unlikely]] {
     far.receiving = std::make_unique<ReceiveRing>(config_.chunkBytes);
     ++wanted_;
@@ -84,7 +92,7 @@ ReceiveRing& FarLinks::from(int peer) {
 }
 
 void FarLinks::hangUp(int peer) {
-  ReceiveRing* const ring = peers_[static_cast<size_t>(peer)]->receiving.get();
+  ReceiveRing* const ring = peers_[static_cast<size_t>(peer)].receiving.get();
   std::erase(receiving_, ring);
   ring->hangUp();
 }
@@ -174,24 +182,22 @@ bool FarLinks::isIdle() const {
 RankSet FarLinks::busy() const {
   RankSet peers;
   for (size_t peer = 0; peer < peers_.size(); ++peer) {
-    const auto& far = peers_[peer];
-    const bool isBusy = far != nullptr && far->sending != nullptr && !far->sending->isIdle();
-    if (isBusy) peers.add(static_cast<int>(peer));
+    const SendRing* const sending = peers_[peer].sending.get();
+    if (sending != nullptr && !sending->isIdle()) peers.add(static_cast<int>(peer));
   }
   return peers;
 }
 
 const Break* FarLinks::broken(int peer) const {
-  const auto& far = peers_[static_cast<size_t>(peer)];
-  if (far == nullptr) return nullptr;
-  if (far->sending != nullptr && far->sending->broken().is()) return &far->sending->broken();
-  if (far->receiving == nullptr) return nullptr;
-  if (far->receiving->broken().is()) return &far->receiving->broken();
-  return deaf_.is() && !far->receiving->isConnected() ? &deaf_ : nullptr;
+  const FarPeer& far = peers_[static_cast<size_t>(peer)];
+  if (far.sending != nullptr && far.sending->broken().is()) return &far.sending->broken();
+  if (far.receiving == nullptr) return nullptr;
+  if (far.receiving->broken().is()) return &far.receiving->broken();
+  return deaf_.is() && !far.receiving->isConnected() ? &deaf_ : nullptr;
 }
 
 bool FarLinks::isOnItsWay(int peer) const {
-  const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;
+  const auto& ring = peers_[static_cast<size_t>(peer)].receiving;
   return tellsEnd_ && ring != nullptr && ring->isConnected() && !ring->broken().is();
 }
 

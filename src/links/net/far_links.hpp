@@ -44,7 +44,7 @@ class FarLinks {
   const stretto::net::Handle& handle() const { return listener_->handle(); }
   // That rank is on another host, and listens there.
   void add(int peer, const stretto::net::Handle& handle);
-  bool isFar(int peer) const { return peers_[static_cast<size_t>(peer)] != nullptr; }
+  bool isFar(int peer) const { return peers_[static_cast<size_t>(peer)].isFar; }
   size_t chunkBytes() const { return config_.chunkBytes; }
   const char* netName() const { return config_.net->name(); }
 
@@ -53,14 +53,14 @@ class FarLinks {
   ReceiveRing& from(int peer);
   // Null while that peer has not connected; for who waits for nobody in particular.
   ReceiveRing* connectedFrom(int peer) const {
-    ReceiveRing* const ring = peers_[static_cast<size_t>(peer)]->receiving.get();
+    ReceiveRing* const ring = peers_[static_cast<size_t>(peer)].receiving.get();
     return ring != nullptr && ring->isConnected() ? ring : nullptr;
   }
   // That peer has said that it sends nothing any more.
   void hangUp(int peer);
   // Whether `mailbox` is where this rank says what it has read of what comes from that peer.
   bool isReleased(int peer, const Mailbox* mailbox) const {
-    const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;
+    const auto& ring = peers_[static_cast<size_t>(peer)].receiving;
     return ring != nullptr && mailbox == ring->released();
   }
 
@@ -82,10 +82,13 @@ class FarLinks {
   bool isOnItsWay(int peer) const;
 
  private:
+  // There may be a thousand, of which a rank talks to a few.
   struct FarPeer {
-    stretto::net::Handle handle;
     std::unique_ptr<SendRing> sending;
     std::unique_ptr<ReceiveRing> receiving;
+    uint32_t handleAt = 0;  // in handles_
+    uint16_t handleBytes = 0;
+    bool isFar = false;
   };
   // Somebody has connected and has not said yet who it is.
   struct Caller {
@@ -106,7 +109,8 @@ class FarLinks {
   Config config_;
   std::unique_ptr<stretto::net::Listener> listener_;  // null once all have connected
   Break deaf_;                                        // why nobody can connect any more
-  std::vector<std::unique_ptr<FarPeer>> peers_;       // by rank; null: on this host
+  std::vector<FarPeer> peers_;                        // by rank
+  std::vector<std::byte> handles_;                    // of all of them, without the zeros at their ends
   std::vector<SendRing*> sending_;                    // that are used
   std::vector<ReceiveRing*> receiving_;               // that are connected
   std::list<Caller> callers_;                         // stay where they are

@@ -40,9 +40,11 @@ uint64_t inodeOf(const char* path) {
   return ::stat(path, &status) == 0 ? status.st_ino : 0;
 }
 
-// Field 22 of /proc/PID/stat. The name in field 2 may hold spaces and brackets: count after the last one.
+// Field 22 of /proc/PID/stat; 0 of a process that has ended and that its parent has not asked for yet. The
+// name in field 2 may hold spaces and brackets: count after the last one.
 uint64_t parseStartTime(const std::string& text) {
   size_t at = text.rfind(')');
+  if (at != std::string::npos && text.find_first_of("ZX", at) == at + 2) return 0;
   for (int field = 2; field < 22 && at != std::string::npos; ++field) {
     at = text.find(' ', at + 1);
   }

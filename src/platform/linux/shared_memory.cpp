@@ -127,7 +127,10 @@ Result<SharedMemory> SharedMemory::createFile(const std::string& path, size_t by
     return failErrno("cannot take %zu bytes for %s", bytes, path.c_str());
   }
   auto mapped = mapShared(memory.descriptor_, bytes);
-  if (!mapped.ok()) return mapped.status();
+  if (!mapped.ok()) {
+    unlink(path.c_str());
+    return mapped.status();
+  }
   memory.data_ = mapped.value();
   memory.size_ = bytes;
   return memory;

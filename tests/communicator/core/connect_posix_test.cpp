@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <thread>
 
@@ -53,7 +54,8 @@ links::Endpoint meetOneIn(pid_t pid, uint64_t windowBytes, Status& status, std::
   links::Endpoint mine;
   mine.process = currentIdentity().value();
   mine.process.pid = static_cast<uint32_t>(pid);
-  mine.process.startTime += 1;
+  const uint64_t started = startTimeOf(static_cast<uint32_t>(pid));
+  mine.process.startTime = started != 0 ? started : mine.process.startTime + 1;
   mine.rank = 1;
   mine.descriptor = 3;
   mine.windowBytes = windowBytes;
@@ -76,6 +78,45 @@ TEST(Connect, NamesTheRankWhoseProcessHasEnded) {
   EXPECT_EQ(status.code, Code::kRemote);
   EXPECT_NE(words.find("rank 0 lost rank 1"), std::string::npos) << words;
   EXPECT_NE(words.find("process " + std::to_string(ended)), std::string::npos) << words;
+}
+
+TEST(Connect, NamesAProcessThatHasEndedThoughNobodyHasAskedForIt) {
+  const testing::Watchdog watchdog("connecting to a zombie", 60);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(0);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  Status status;
+  std::string words;
+  const uint64_t bytes = meetOneIn(child, 1, status, words).windowBytes;
+  (void)meetOneIn(child, bytes, status, words);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(status.code, Code::kRemote);
+  EXPECT_EQ(status.peer, 1);
+  EXPECT_NE(words.find("rank 0 lost rank 1"), std::string::npos) << words;
+}
+
+// Its window is not where it says: it has closed it, or this process sees other processes by these numbers.
+TEST(Connect, SaysWhatCannotBeOpenedWhereTheProcessLives) {
+  const testing::Watchdog watchdog("connecting to a process without a window", 60);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (int descriptor = 3; descriptor < 100; ++descriptor) ::close(descriptor);
+    ::pause();
+  }
+  Status status;
+  std::string words;
+  const uint64_t bytes = meetOneIn(child, 1, status, words).windowBytes;
+  (void)meetOneIn(child, bytes, status, words);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(status.peer, 1);
+  EXPECT_EQ(words.find("lost"), std::string::npos) << words;
+  EXPECT_NE(words.find("cannot reach rank 1"), std::string::npos) << words;
+  EXPECT_NE(words.find("/proc/" + std::to_string(child)), std::string::npos) << words;
 }
 
 }  // namespace

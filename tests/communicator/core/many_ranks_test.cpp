@@ -377,7 +377,7 @@ double secondsUntilAllCame(const Board& board, int word, double began) {
 
 TEST(ManyRanksCost, OfTheMostRanks) {
   constexpr int kHosts = 16, kEach = kMostRanks / kHosts;
-  constexpr double kMostSeconds = 10, kMostMegabytes = 2;
+  constexpr double kMostSeconds = 10, kMostMegabytes = 1;
   const ScopedVariable interface("NCCL_SOCKET_IFNAME", "lo");
   const Board board(kMostRanks);
   Processes(
