@@ -131,7 +131,7 @@ def needs_of(file: Path) -> Needs:
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as text:
             return _parse(text) if text[:5] == b"\x7fELF\x02" else Needs()
-    except (OSError, ValueError, struct.error):
+    except (OSError, ValueError, IndexError, OverflowError, struct.error):
         return Needs()
 
 

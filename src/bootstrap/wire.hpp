@@ -48,7 +48,7 @@
 
 namespace stretto::bootstrap {
 
-inline constexpr uint16_t kWireVersion = 6;
+inline constexpr uint16_t kWireVersion = 7;
 inline constexpr int kMaxRanks = 16384;
 inline constexpr size_t kMaxBlobBytes = 64 << 10;      // one rank's part of an exchange
 inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts together

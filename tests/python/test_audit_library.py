@@ -22,6 +22,7 @@ from stretto.audit.finding import Finding, Severity
 from stretto.bench import gpu
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.options import Options
+from stretto.loaded import Needs, needs_of
 from test_audit import HEALTHY, document, gravest
 from test_audit_facts import with_gpu
 
@@ -107,8 +108,14 @@ def test_a_library_that_prints_or_waits_when_it_is_loaded(
     made: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     constructor = "__attribute__((constructor)) static void begin(void)"
-    prints = made("prints", f'#include <stdio.h>\n{VERSION}{constructor} {{ puts("hello"); fflush(stdout); }}\n')
-    assert gravest(look("library.loads", about(prints))).severity is Severity.OK
+    for name, what in (
+        ("prints", 'puts("5"); fflush(stdout);'),
+        ("buffers", 'puts("{}");'),
+        ("half", 'write(1, "x", 1);'),
+    ):
+        text = f"#include <stdio.h>\n#include <unistd.h>\n{VERSION}{constructor} {{ {what} }}\n"
+        text += '__attribute__((destructor)) static void end(void) { puts("7"); }\n'
+        assert gravest(look("library.loads", about(made(name, text)))).severity is Severity.OK, what
     waits = made("waits", f"#include <unistd.h>\n{VERSION}{constructor} {{ sleep(60); }}\n")
     monkeypatch.setattr(library, "_LOAD_SECONDS", 1)
     found = gravest(look("library.loads", about(waits)))
@@ -132,6 +139,11 @@ def test_a_damaged_table_of_symbols_has_none(tmp_path: Path) -> None:
     damaged = tmp_path / "libnccl.so.2"
     damaged.write_bytes(text)
     assert not library.offered(damaged)
+    text[40:48] = b"\xff" * 8  # where the sections begin
+    text[32:40] = b"\xff" * 8  # and the program's headers
+    nowhere = tmp_path / "nowhere.so"
+    nowhere.write_bytes(text)
+    assert not library.offered(nowhere) and needs_of(nowhere) == Needs()
     assert gravest(look("library.functions", about(damaged))).severity is Severity.WARNING
 
 

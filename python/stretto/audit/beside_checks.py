@@ -63,7 +63,7 @@ def _phases_text(costs: Costs) -> str:
     phases = ", ".join(f"{name} {microseconds(1e3 * value)}" for name, value in costs.phases.items() if value >= 0.001)
     if not phases:
         return "it names no phases"
-    return phases if costs.name == SUBJECT else f"where it writes them down: {phases}"
+    return phases if "meeting" in costs.phases else f"where it writes them down: {phases}"
 
 
 def _making_text(costs: Costs, ranks: int) -> str:

@@ -42,7 +42,7 @@ def symbols_of(file: Path) -> Symbols:
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as text:
             return _parse(text) if text[:5] == b"\x7fELF\x02" else Symbols()
-    except (OSError, ValueError, IndexError, struct.error):  # a file that is cut off or damaged
+    except (OSError, ValueError, IndexError, OverflowError, struct.error):  # a file that is cut off or damaged
         return Symbols()
 
 

@@ -18,9 +18,17 @@ from stretto.loaded import SONAME, identify, needs_of
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _LOAD_SECONDS = 60
-# Prints the version that it says and the files that came with it, or why it is not loaded.
-_LOAD = """
-import ctypes, json, sys
+# Prints the version that it says and the files that came with it, or why it is not loaded. A library may print too,
+# when it is loaded or when the process ends: what counts is the line with the mark, and the process ends at once.
+_MARK = "stretto audit: "
+_LOAD = (
+    f"""
+import ctypes, json, os, sys
+def say(**what):
+    os.write(1, ("\\n{_MARK}" + json.dumps(what) + "\\n").encode())
+    os._exit(0)
+"""
+    + """
 def files():
     return {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if ".so" in line}
 before = files()
@@ -28,10 +36,11 @@ try:
     library = ctypes.CDLL(sys.argv[1])
     version = ctypes.c_int()
     status = library.ncclGetVersion(ctypes.byref(version))
-    print(json.dumps({"version": version.value, "status": status, "files": sorted(files() - before)}))
+    say(version=version.value, status=status, files=sorted(files() - before))
 except (OSError, AttributeError) as problem:
-    print(json.dumps({"problem": str(problem)}))
+    say(problem=str(problem))
 """
+)
 
 
 @dataclass(frozen=True)
@@ -50,9 +59,11 @@ def load(file: Path) -> Loading:
         done = child.run([sys.executable, "-c", _LOAD, str(file)], _LOAD_SECONDS)
     except subprocess.TimeoutExpired:
         return Loading(f"a process that loads it did not end within {_LOAD_SECONDS} s")
+    said = [line.removeprefix(_MARK) for line in done.stdout.splitlines() if line.startswith(_MARK)]
     try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
+        (line,) = said
+        answer = json.loads(line)
+    except ValueError:
         return Loading(f"the process ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
     if "problem" in answer or answer["status"] != 0:
         return Loading(answer.get("problem") or f"ncclGetVersion ends with {answer['status']}")

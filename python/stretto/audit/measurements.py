@@ -364,7 +364,7 @@ class Measurements:
             self._end(f"costs of {name}")
         for costs in found:
             if costs.name != SUBJECT and not costs.problem:
-                costs.phases = self._said_phases(_other(library), options)
+                costs.phases = self._said_phases(_other(library), options) or costs.phases
         return found + failed
 
     def _said_phases(self, peer: Peer, options: Options) -> dict[str, float]:

@@ -1,7 +1,9 @@
 #include "communicator/core/connect.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
@@ -11,6 +13,7 @@
 #include "platform/cores.hpp"
 #include "platform/encryption.hpp"
 #include "platform/fence.hpp"
+#include "platform/identity.hpp"
 #include "platform/random.hpp"
 
 namespace stretto::communicator {
@@ -26,7 +29,7 @@ struct Verdict {
   uint8_t deterministic = 0;
   uint8_t onDevice = 0;
   uint8_t unused = 0;
-  uint16_t about = 0;  // the rank that the code is about, and 1; 0: none
+  uint16_t lost = 0;  // lostOf()
   char forced[200] = {};
   char text[400] = {};  // to the end of a word: what travels has no padding
 };
@@ -120,23 +123,35 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    mine.process.pid);
 }
 
+// Whether the process has ended. One that is about to has no descriptors any more, and is still there.
+bool hasEnded(const ProcessIdentity& process) {
+  constexpr int kLooks = 40;
+  for (int look = 0; look < kLooks; ++look) {
+    if (startTimeOf(process.pid) != process.startTime) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
 // What kept this rank from opening another's memory. If the other has ended, the words name it as those of
 // every loss do.
 Status whyUnreached(const links::Endpoint& mine, const links::Endpoint& theirs, Status status) {
-  if (status.code != Code::kRemote && status.code != Code::kSystem) return status;
+  const bool mayBeLoss =
+      status.code == Code::kRemote || status.code == Code::kSystem || status.code == Code::kInternal;
+  if (!mayBeLoss) return status;
+  const std::string words = lastError();
   const ProcessIdentity& other = theirs.process;
-  const bool seesIt = mine.process.pidNamespace == other.pidNamespace;
-  if (seesIt && startTimeOf(other.pid) != other.startTime) {
+  const bool seesIt = sameKernel(mine.process, other) && mine.process.pidNamespace == other.pidNamespace;
+  if (seesIt && hasEnded(other)) {
     return failAbout(theirs.rank, Code::kRemote,
                      "rank %d lost rank %d (host %s, process %u): its memory cannot be opened any more",
                      mine.rank, theirs.rank, other.hostname, other.pid);
   }
-  const std::string words = lastError();
   return failAbout(theirs.rank, status.code, "rank %d cannot reach rank %d (host %s, process %u): %s%s",
                    mine.rank, theirs.rank, other.hostname, other.pid, words.c_str(),
                    seesIt ? ""
-                          : ". The two see different processes, as in two containers: give each "
-                            "an NCCL_HOSTID of its own");
+                          : ". The two are on different hosts or in different containers, and have "
+                            "one NCCL_HOSTID: give each its own");
 }
 
 // That move what a rank's kernels put into links: of ranks in host memory the one that waits.
@@ -213,7 +228,8 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
     peer.process = static_cast<int32_t>(theirs.process.pid);
     if (link.value().standIn == nullptr) {
       peer.reach = probeReach(mine, theirs);
-      STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+      const Status right = checkWindow(peer.header(), theirs.rank, layout, theirs.token);
+      if (!right.ok()) return whyUnreached(mine, theirs, right);
       connections.near.push_back(peer);
       connections.standIns.hear(peer.rank);
     }
@@ -229,8 +245,7 @@ Status agree(const PerRank<Verdict>& verdicts, int rank) {
     const Verdict theirs = verdicts[other];
     const int peer = static_cast<int>(other);
     if (theirs.code != 0) {
-      // Who found that a rank is lost is not the one that is.
-      return failAbout(theirs.about == 0 ? peer : theirs.about - 1, static_cast<Code>(theirs.code),
+      return failAbout(namedBy(theirs.lost, other, verdicts.size()), static_cast<Code>(theirs.code),
                        "rank %d could not connect: %.*s", peer, static_cast<int>(sizeof theirs.text),
                        theirs.text);
     }
@@ -383,7 +398,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   snprintf(verdict.forced, sizeof verdict.forced, "%s", request.forced.c_str());
   verdict.cores = platform::usableCoreSet();
   verdict.code = static_cast<uint8_t>(opened.code);
-  verdict.about = static_cast<uint16_t>(opened.peer + 1);
+  verdict.lost = lostOf(opened);
   verdict.deterministic = request.deterministic;
   verdict.onDevice = request.onDevice;
   verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),

@@ -80,4 +80,14 @@ Result<PerRank<T>> gather(bootstrap::Membership& membership, const char* name, c
   return PerRank<T>(std::move(parts.value()));
 }
 
+// Ranks tell one another how they have failed. Who finds that another rank is lost is not the one to name:
+// the lost one travels as its number and 1, or 0.
+inline uint16_t lostOf(Status status) {
+  return static_cast<uint16_t>(status.code == Code::kRemote ? status.peer + 1 : 0);
+}
+// The rank to name for what rank `teller` of `ranks` has told.
+inline int namedBy(uint16_t lost, size_t teller, size_t ranks) {
+  return static_cast<int>(lost >= 1 && lost <= ranks ? lost - size_t{1} : teller);
+}
+
 }  // namespace stretto::communicator

@@ -13,11 +13,11 @@ void Queue::completeInOrder(uint64_t turn, std::function<void()> inItsPlace) {
 Status Queue::await(uint64_t turn, const bootstrap::StopCheck& stop) {
   Status why;
   const bool hasCome = turns_.await(turn, [&] {
-    why = health_.whyAborted();
-    if (why.ok() && stop) why = stop();
-    return !why.ok();
+    if (stop) why = stop();
+    return !why.ok() || health_.isAborted();
   });
-  return hasCome ? kOkStatus : why;
+  if (hasCome) return kOkStatus;
+  return why.ok() ? health_.whyAborted() : why;
 }
 
 // An abort or destroy that met an operation which did not end in time has left the rest to its end.

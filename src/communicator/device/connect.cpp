@@ -28,13 +28,13 @@ using platform::cuda::DeviceFacts;
 struct Progress {
   uint8_t code = 0;
   uint8_t apart = 0;    // no error, but there is a GPU that this rank's cannot reach, as `text` says
-  uint16_t about = 0;   // the rank that the code is about, and 1; 0: none
+  uint16_t lost = 0;    // lostOf()
   char text[404] = {};  // to the end of a word: what travels has no padding
 
   static Progress of(Status status) {
     Progress progress;
     progress.code = static_cast<uint8_t>(status.code);
-    progress.about = static_cast<uint16_t>(status.peer + 1);
+    progress.lost = lostOf(status);
     if (!status.ok()) snprintf(progress.text, sizeof progress.text, "%s", lastError().c_str());
     return progress;
   }
@@ -94,15 +94,14 @@ Result<std::vector<T>> gatherAll(bootstrap::Membership& membership, const char* 
   const auto own = static_cast<size_t>(membership.rank());
   if (const auto code = static_cast<Code>(mine.progress.code); code != Code::kOk) {
     setLastError(mine.progress.text);
-    return Status{code};
+    return Status{code, static_cast<int16_t>(mine.progress.lost - 1)};
   }
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Progress& theirs = all[rank].progress;
     if (rank == own || theirs.code == 0) continue;
-    // Who found that a rank is lost is not the one that is.
-    return failAbout(theirs.about == 0 ? static_cast<int>(rank) : theirs.about - 1,
-                     static_cast<Code>(theirs.code), "rank %zu could not connect: %.*s", rank,
-                     static_cast<int>(sizeof theirs.text) - 1, theirs.text);
+    return failAbout(namedBy(theirs.lost, rank, all.size()), static_cast<Code>(theirs.code),
+                     "rank %zu could not connect: %.*s", rank, static_cast<int>(sizeof theirs.text) - 1,
+                     theirs.text);
   }
   return all;
 }
