@@ -14,12 +14,12 @@ namespace stretto::algorithms {
 // Readiness in the lines, as many bytes in one epoch as they hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
-  if constexpr (requires { requires B::kOneEpoch; }) {
+  if constexpr (OneEpoch<B>) {
     b.nextEpoch();
     return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
   } else {
     const LineChunks chunks(b, a);
-    if constexpr (requires { b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes()); }) {
+    if constexpr (SharesLines<B>) {
       if (chunks.size() == 1) {
         b.nextEpoch();
         return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
@@ -39,8 +39,8 @@ STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
   }
 }
 
-template <Backend B>
-STRETTO_ANYWHERE Status allReduceOneShot(B& b, const Arguments& a) {
+template <SlotBackend B>
+Status allReduceOneShot(B& b, const Arguments& a) {
   const Chunks chunks(a.count,
                       elementsIn(std::min<size_t>(a.chunkBytes, b.layout().slotBytes), a.elementBytes));
   const auto own = [&](size_t chunk) { return a.send + chunks[chunk].begin * a.elementBytes; };
@@ -58,8 +58,8 @@ STRETTO_ANYWHERE Status allReduceOneShot(B& b, const Arguments& a) {
       });
 }
 
-template <Backend B>
-STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
+template <SlotBackend B>
+Status allReduceTwoShot(B& b, const Arguments& a) {
   const Shards shards(a, b.layout().slotBytes, b.ranks());
   return pipeline(
       b, shards.chunks(),
@@ -89,7 +89,7 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
 // Readiness in the lines of both phases. A chunk is as many bytes of each shard as lines hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceTwoShotLines(B& b, const Arguments& a) {
-  if constexpr (requires { requires B::kTurns; }) {
+  if constexpr (TakesTurns<B>) {
     b.nextEpoch();
     return b.shardLines(b.coop(), a.reduce, a.receive, a.send, Shards::each(a.bytes(), b.ranks()), a.bytes());
   } else {
@@ -110,7 +110,7 @@ STRETTO_ANYWHERE Status allReduceTwoShotLines(B& b, const Arguments& a) {
         return Room{a.receive + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
       });
     };
-    if constexpr (requires { requires B::kOneEpoch; }) {
+    if constexpr (OneEpoch<B>) {
       b.nextEpoch();
       (void)scatter(0);
       STRETTO_TRY(reduce(0));

@@ -26,7 +26,7 @@ struct Room {
 // stages before it have done to its own chunk, and on nothing that happens to others.
 template <Backend B, typename... Stages>
 STRETTO_ANYWHERE Status pipeline(B& b, size_t chunks, Stages... stages) {
-  if constexpr (requires { b.pipeline(chunks, stages...); }) {
+  if constexpr (Overlaps<B>) {
     return b.pipeline(chunks, stages...);
   } else {
     Status status;
@@ -105,53 +105,40 @@ class Shards {
 };
 
 // Tells every peer that what this rank put into its slot of `phase` is complete.
-template <Backend B>
-STRETTO_ANYWHERE void signalAll(B& b, Phase phase) {
-  if constexpr (requires { b.signalAll(b.coop(), phase); }) {
-    b.signalAll(b.coop(), phase);
-  } else {
-    for (int step = 1; step < b.ranks(); ++step) {
-      const int peer = rotated(b.rank(), step, b.ranks());
-      b.signal(b.coop(), peer, b.mailboxAt(peer, phase), b.epoch());
-    }
+template <SlotBackend B>
+void signalAll(B& b, Phase phase) {
+  for (int step = 1; step < b.ranks(); ++step) {
+    const int peer = rotated(b.rank(), step, b.ranks());
+    b.signal(b.coop(), peer, b.mailboxAt(peer, phase), b.epoch());
   }
 }
 
 // Waits until every peer has said so.
-template <Backend B>
-STRETTO_ANYWHERE Status waitAll(B& b, Phase phase) {
-  if constexpr (requires { b.waitAll(b.coop(), phase); }) {
-    return b.waitAll(b.coop(), phase);
-  } else {
-    for (int step = 1; step < b.ranks(); ++step) {
-      const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
-      STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, phase), b.epoch()));
-    }
-    return kOkStatus;
+template <SlotBackend B>
+Status waitAll(B& b, Phase phase) {
+  for (int step = 1; step < b.ranks(); ++step) {
+    const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
+    STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, phase), b.epoch()));
   }
+  return kOkStatus;
 }
 
-// Puts `part(peer)` into this rank's slot at every peer and signals it: each at once, or all together where
-// the backend can.
-template <Backend B, typename Part>
-STRETTO_ANYWHERE void pushAll(B& b, Phase phase, Part part) {
-  constexpr bool kTogether = requires {
-    b.signalAll(b.coop(), phase);
-  };
+// Puts `part(peer)` into this rank's slot at every peer and signals it.
+template <SlotBackend B, typename Part>
+void pushAll(B& b, Phase phase, Part part) {
   for (int step = 1; step < b.ranks(); ++step) {
     const int peer = rotated(b.rank(), step, b.ranks());
     const auto [from, bytes] = part(peer);
     b.put(b.coop(), peer, b.slotAt(peer, phase), from, bytes);
-    if constexpr (!kTogether) b.signal(b.coop(), peer, b.mailboxAt(peer, phase), b.epoch());
+    b.signal(b.coop(), peer, b.mailboxAt(peer, phase), b.epoch());
   }
-  if constexpr (kTogether) b.signalAll(b.coop(), phase);
 }
 
 // The same in lines. No part is larger than `most` bytes: with ranks that agree on it, a backend may send all
 // of them as if they were that long.
 template <Backend B, typename Part>
 STRETTO_ANYWHERE void putLinesAll(B& b, Phase phase, size_t most, Part part) {
-  if constexpr (requires { b.putLinesAll(b.coop(), phase, most, part); }) {
+  if constexpr (FansLines<B>) {
     b.putLinesAll(b.coop(), phase, most, part);
   } else {
     for (int step = 1; step < b.ranks(); ++step) {
@@ -165,7 +152,7 @@ STRETTO_ANYWHERE void putLinesAll(B& b, Phase phase, size_t most, Part part) {
 // Reads what putLinesAll() of every peer has sent this rank into `place(peer)`.
 template <Backend B, typename Place>
 STRETTO_ANYWHERE Status readLinesAll(B& b, Phase phase, size_t most, Place place) {
-  if constexpr (requires { b.readLinesAll(b.coop(), phase, most, place); }) {
+  if constexpr (FansLines<B>) {
     return b.readLinesAll(b.coop(), phase, most, place);
   } else {
     for (int step = 1; step < b.ranks(); ++step) {
@@ -182,7 +169,7 @@ STRETTO_ANYWHERE Status readLinesAll(B& b, Phase phase, size_t most, Place place
 template <Backend B>
 STRETTO_ANYWHERE Status reducePutLines(B& b, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                        size_t bytes, size_t most, int only = -1) {
-  if constexpr (requires { b.reducePutLines(b.coop(), spec, to, own, bytes, most, only); }) {
+  if constexpr (FansLines<B>) {
     return b.reducePutLines(b.coop(), spec, to, own, bytes, most, only);
   } else {
     alignas(kMailboxBytes) std::byte place[WindowLayout::kMostLinePayload];
@@ -196,9 +183,9 @@ STRETTO_ANYWHERE Status reducePutLines(B& b, const ReduceSpec& spec, std::byte* 
 }
 
 // One source per rank, in rank order: `own` for this rank, the slot of kScatter for the others.
-template <Backend B>
+template <SlotBackend B>
 struct Sources {
-  STRETTO_ANYWHERE Sources(B& b, const std::byte* own) {
+  Sources(B& b, const std::byte* own) {
     for (int source = 0; source < b.ranks(); ++source) {
       at[source] = source == b.rank() ? own : b.slotFrom(source, Phase::kScatter);
     }
@@ -207,30 +194,20 @@ struct Sources {
 };
 
 // Reduces what pushAll() of every peer has brought with `own` into `to`.
-template <Backend B>
-STRETTO_ANYWHERE void reduceSlots(B& b, const Arguments& a, std::byte* to, const std::byte* own,
-                                  size_t count) {
-  if constexpr (requires { b.reduceSlots(b.coop(), a.reduce, to, own, count); }) {
-    b.reduceSlots(b.coop(), a.reduce, to, own, count);
-  } else {
-    b.reduce(b.coop(), a.reduce, {to}, Sources<B>(b, own).at, b.ranks(), count, a.stream);
-  }
+template <SlotBackend B>
+void reduceSlots(B& b, const Arguments& a, std::byte* to, const std::byte* own, size_t count) {
+  b.reduce(b.coop(), a.reduce, {to}, Sources<B>(b, own).at, b.ranks(), count, a.stream);
 }
 
 // And pushes the result into this rank's slot of kGather at every peer.
-template <Backend B>
-STRETTO_ANYWHERE void reducePutSlots(B& b, const Arguments& a, std::byte* to, const std::byte* own,
-                                     size_t count) {
-  if constexpr (requires { b.reducePutSlots(b.coop(), a.reduce, to, own, count); }) {
-    b.reducePutSlots(b.coop(), a.reduce, to, own, count);
-  } else {
-    std::byte* pushed[kMaxRanks];
-    for (int step = 1; step < b.ranks(); ++step) {
-      pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Phase::kGather);
-    }
-    b.reduce(b.coop(), a.reduce, {to, pushed, b.ranks() - 1}, Sources<B>(b, own).at, b.ranks(), count,
-             a.stream);
+template <SlotBackend B>
+void reducePutSlots(B& b, const Arguments& a, std::byte* to, const std::byte* own, size_t count) {
+  std::byte* pushed[kMaxRanks];
+  for (int step = 1; step < b.ranks(); ++step) {
+    pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Phase::kGather);
   }
+  b.reduce(b.coop(), a.reduce, {to, pushed, b.ranks() - 1}, Sources<B>(b, own).at, b.ranks(), count,
+           a.stream);
   signalAll(b, Phase::kGather);
 }
 

@@ -4,10 +4,11 @@
 // chunks are unacknowledged; the receiver hands back credit every half depth. Chunks of at most
 // Mailbox::kInlineBytes travel inside the slot's mailbox, in the cache line that says they are there.
 //
-// A backend may have links of its own (LinkingBackend): several warps of threads then run an algorithm at
-// the same time, each with every n-th place of a ring for itself, which is why all of them make equally many
-// exchanges, the last ones empty (Chunks). Each warp has two places of a ring at least: one is held while
-// the next is waited for.
+// A backend may have links of its own (LinkingBackend: Status acquireLink(peer, bytes, to),
+// publishLink(peer), Status awaitLink(peer, from), releaseLink(peer)): several warps of threads then run an
+// algorithm at the same time, each with every n-th place of a ring for itself, which is why all of them make
+// equally many exchanges, the last ones empty (Chunks). Each warp has two places of a ring at least: one is
+// held while the next is waited for.
 #pragma once
 
 #include <algorithm>
@@ -28,33 +29,50 @@ STRETTO_ANYWHERE inline std::byte* payloadOf(Mailbox* mailbox, size_t bytes) {
 }
 
 template <typename B>
-concept LinkingBackend = requires(B b, int peer, size_t bytes, std::byte* to, const std::byte* from) {
-  { b.acquireLink(peer, bytes, to) } -> std::same_as<Status>;
-  {b.publishLink(peer)};
-  { b.awaitLink(peer, from) } -> std::same_as<Status>;
-  {b.releaseLink(peer)};
+concept LinkingBackend = requires {
+  requires B::Has::kLinks;
 };
 
-// Chunks of such a backend may travel as messages: it says how long they may be, is told how long the next
-// one to a peer is before that is published, says of the next one from a peer, which has come, whether it is
-// as long as it must be, and is told when that has been read.
+// The links of all other backends: rings of mailboxes, with the cursors of this rank and the credits of both
+// ends. Counts are looked at (count, ready) or waited for (waitCount: no tag is compared, as credits outlive
+// the operation that gave them).
 template <typename B>
-concept SizesChunks = requires(B b, int peer, size_t bytes) {
-  { b.mostInChunk() } -> std::same_as<size_t>;
-  {b.sizeChunk(peer, bytes)};
-  { b.checkChunk(peer, bytes) } -> std::same_as<Status>;
-  {b.readChunk(peer)};
+concept MailboxLinks = requires(B b, int peer, uint64_t chunk, const Mailbox* mailbox, uint64_t value) {
+  { b.cursors(peer).sent } -> std::same_as<uint64_t&>;
+  { b.cursors(peer).received } -> std::same_as<uint64_t&>;
+  { b.cursors(peer).credited } -> std::same_as<uint64_t&>;
+  { b.linkAt(peer, chunk) } -> std::same_as<Mailbox*>;
+  { b.linkFrom(peer, chunk) } -> std::same_as<const Mailbox*>;
+  { b.creditAt(peer) } -> std::same_as<Mailbox*>;
+  { b.creditFrom(peer) } -> std::same_as<const Mailbox*>;
+  { b.count(mailbox) } -> std::same_as<uint64_t>;
+  { b.ready(mailbox, value) } -> std::same_as<bool>;
+  { b.waitCount(b.coop(), peer, mailbox, value) } -> std::same_as<Status>;
 };
 
-// To some peers such a backend sends chunks from where they lie, without a copy in a slot. A chunk that is
-// lent stays as it is until the operation ends, until awaitLeft() says that so many chunks have left, or
-// until something has come from the peer that it could not say before it had the chunk.
+// Chunks of such a backend may travel as messages: it says how long they may be (mostInChunk), is told how
+// long the next one to a peer is before that is published (sizeChunk), says of the next one from a peer,
+// which has come, whether it is as long as it must be (checkChunk), and is told when that has been read
+// (readChunk).
 template <typename B>
-concept LendingBackend = requires(B b, int peer, const std::byte* from, uint64_t chunks) {
-  { b.lends(peer) } -> std::same_as<bool>;
-  {b.lend(peer, from)};
-  { b.awaitLeft(peer, chunks) } -> std::same_as<Status>;
+concept SizesChunks = requires {
+  requires B::Has::kSizesChunks;
 };
+
+// To some peers (lends) such a backend sends chunks from where they lie (lend), without a copy in a slot. A
+// chunk that is lent stays as it is until the operation ends, until awaitLeft() says that so many chunks have
+// left, or until something has come from the peer that it could not say before it had the chunk.
+template <typename B>
+concept LendingBackend = requires {
+  requires B::Has::kLends;
+};
+
+// What algorithms over links need.
+template <typename B>
+concept ChunkBackend = AnyBackend<B> &&
+    (LinkingBackend<B> || MailboxLinks<B>)&&(SizesChunks<B> || requires(B b) {
+      { b.layout().linkChunk } -> std::convertible_to<size_t>;
+    });
 
 // Most bytes that one chunk holds.
 template <ChunkBackend B>

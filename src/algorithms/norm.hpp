@@ -52,7 +52,7 @@ class TokenChunks {
   size_t most_;
 };
 
-template <Backend B>
+template <SlotBackend B>
 size_t tokensInSlot(const B& b, const Arguments& a) {
   return b.layout().slotBytes / a.tokenBytes();
 }
@@ -116,9 +116,8 @@ Status allReduceNormTwoShot(B& b, const Arguments& a) {
       });
 }
 
-// Readiness in the lines: a backend adds and normalises tokens as their lines come. What goes wrong, it
-// keeps.
-template <Backend B>
+// Readiness in the lines.
+template <LineNormingBackend B>
 STRETTO_ANYWHERE Status allReduceNormOneShotLines(B& b, const Arguments& a) {
   const TokenChunks chunks(a, b.tokensInLines(a), 1);
   return pipeline(
@@ -133,7 +132,7 @@ STRETTO_ANYWHERE Status allReduceNormOneShotLines(B& b, const Arguments& a) {
       });
 }
 
-template <Backend B>
+template <LineNormingBackend B>
 STRETTO_ANYWHERE Status allReduceNormTwoShotLines(B& b, const Arguments& a) {
   const TokenChunks chunks(a, b.tokensInLines(a), b.ranks());
   return pipeline(

@@ -29,8 +29,8 @@ STRETTO_ANYWHERE Status exchangeLines(B& b, const Arguments& a, Block block, Pla
       });
 }
 
-template <Backend B, typename Block, typename Place>
-STRETTO_ANYWHERE Status exchangeChunks(B& b, const Arguments& a, Block block, Place place) {
+template <SlotBackend B, typename Block, typename Place>
+Status exchangeChunks(B& b, const Arguments& a, Block block, Place place) {
   const Chunks chunks(a.bytes(), std::min<size_t>(a.chunkBytes, b.layout().slotBytes));
   return pipeline(
       b, chunks.size(),
@@ -58,8 +58,8 @@ STRETTO_ANYWHERE Status allGatherPushLines(B& b, const Arguments& a) {
       b, a, [&](int) { return a.send; }, [&](int peer) { return a.receive + a.block(peer); });
 }
 
-template <Backend B>
-STRETTO_ANYWHERE Status allGatherPush(B& b, const Arguments& a) {
+template <SlotBackend B>
+Status allGatherPush(B& b, const Arguments& a) {
   return exchangeChunks(
       b, a, [&](int) { return a.send; }, [&](int peer) { return a.receive + a.block(peer); });
 }
@@ -71,8 +71,8 @@ STRETTO_ANYWHERE Status allToAllPushLines(B& b, const Arguments& a) {
       [&](int peer) { return a.receive + a.block(peer); });
 }
 
-template <Backend B>
-STRETTO_ANYWHERE Status allToAllPush(B& b, const Arguments& a) {
+template <SlotBackend B>
+Status allToAllPush(B& b, const Arguments& a) {
   return exchangeChunks(
       b, a, [&](int peer) { return a.send + a.block(peer); },
       [&](int peer) { return a.receive + a.block(peer); });
@@ -80,10 +80,10 @@ STRETTO_ANYWHERE Status allToAllPush(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
-  if constexpr (requires { requires B::kTurns; }) {
+  if constexpr (TakesTurns<B>) {
     b.nextEpoch();
     return b.dealLines(b.coop(), a.reduce, a.receive, a.send, a.block(1), a.bytes());
-  } else if constexpr (requires { requires B::kOneEpoch; }) {
+  } else if constexpr (OneEpoch<B>) {
     b.nextEpoch();
     putLinesAll(b, Phase::kScatter, a.bytes(), [&](int peer) {
       return Piece{a.send + a.block(peer), a.bytes()};
@@ -106,8 +106,8 @@ STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
   }
 }
 
-template <Backend B>
-STRETTO_ANYWHERE Status reduceScatterPush(B& b, const Arguments& a) {
+template <SlotBackend B>
+Status reduceScatterPush(B& b, const Arguments& a) {
   const Chunks chunks(a.count,
                       elementsIn(std::min<size_t>(a.chunkBytes, b.layout().slotBytes), a.elementBytes));
   const auto block = [&](int peer, size_t chunk) {

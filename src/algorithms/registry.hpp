@@ -79,7 +79,7 @@ constexpr bool takesChunk(Protocol protocol) {
   return protocol == Protocol::kSimple || protocol == Protocol::kWarpChunks || protocol == Protocol::kCopy;
 }
 
-// What ranks warp chunk on.
+// What ranks run on.
 enum class Device : uint8_t { kHost, kCuda };
 enum class Devices : uint8_t { kHost = 1, kCuda = 2, kBoth = kHost | kCuda };
 constexpr bool includes(Devices devices, Device device) {

@@ -1,6 +1,6 @@
 // The table of algorithms: which there are, on which devices each runs, what it costs, and its code. What the
 // planner reads (registry.hpp), what hosts run (executors/host/launch.cpp), which kernels are compiled
-// (executors/cuda/kernels.cuh), what tests try and docs/algorithms.md all come from here.
+// (executors/cuda/kernels.cuh), what tests try and the table of docs/design.md all come from here.
 #pragma once
 
 #include <tuple>

@@ -30,7 +30,7 @@ class Subset {
   uint64_t count(const Mailbox* mailbox) const { return b_.count(mailbox); }
   bool ready(const Mailbox* mailbox, uint64_t value) const { return b_.ready(mailbox, value); }
 
-  void put(Coop coop, int peer, void* to, const void* from, size_t bytes) {
+  void put(Coop coop, int peer, std::byte* to, const std::byte* from, size_t bytes) {
     b_.put(coop, of(peer), to, from, bytes);
   }
   void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
@@ -46,11 +46,15 @@ class Subset {
               int sourceCount, size_t count, bool stream) {
     b_.reduce(coop, spec, to, sources, sourceCount, count, stream);
   }
-  void copy(Coop coop, void* to, const void* from, size_t bytes, bool stream) {
+  void copy(Coop coop, std::byte* to, const std::byte* from, size_t bytes, bool stream) {
     b_.copy(coop, to, from, bytes, stream);
   }
 
-  // SizesChunks and LendingBackend.
+  // SizesChunks, and LendingBackend where the whole is.
+  struct Has {
+    static constexpr bool kSizesChunks = true;
+    static constexpr bool kLends = LendingBackend<B>;
+  };
   size_t mostInChunk() const { return mostInChunk_; }
   void sizeChunk(int peer, size_t bytes) { b_.sizeChunk(of(peer), bytes); }
   Status checkChunk(int peer, size_t bytes) { return b_.checkChunk(of(peer), bytes); }

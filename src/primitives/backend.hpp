@@ -17,11 +17,18 @@
 //   once a peer has failed. When endReading is ok, all that was read came from buffers whose owners were
 //   still in the operation.
 // - addNorm: adds and normalises tokens whose parts have come (primitives/host/norm.hpp).
+// - shareTokens, dealTokens, addNorm, addNormOf: the same of tokens that travel in lines, kept by the backend
+//   (primitives/cuda/cuda_norm.cuh).
 // - sums: memory of this rank alone, for sums that the user does not ask for.
 // - awaitReaders: returns, after an operation has failed here, when no peer reads this rank's buffers any
 //   more, or after a bounded time (docs/decisions/0023-what-holds-after-a-fault.md).
 //
 // A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.
+//
+// Every member that an algorithm calls is declared in a concept here or, for links, in
+// algorithms/link_channel.hpp. What only some backends can do is a capability with a name. A backend claims
+// it by a constant of its class Has and is taken at its word: a member whose signature has drifted breaks the
+// build, and no slower way is taken in silence. Without the constant it does not have the capability.
 #pragma once
 
 #include <concepts>
@@ -29,6 +36,7 @@
 #include <cstdint>
 
 #include "base/status.hpp"
+#include "primitives/norm.hpp"
 #include "primitives/operation.hpp"
 #include "primitives/peer.hpp"
 
@@ -41,11 +49,11 @@ struct Destinations {
   int pushedCount = 0;
 };
 
-// What algorithms over links need.
+// What every backend has.
 template <typename B>
-concept ChunkBackend = requires(B b, typename B::Coop coop, int peer, Mailbox* mailbox, std::byte* to,
-                                const std::byte* from, const std::byte* const* sources, size_t bytes,
-                                uint64_t value, ReduceSpec spec) {
+concept AnyBackend = requires(B b, typename B::Coop coop, int peer, Mailbox* mailbox, std::byte* to,
+                              const std::byte* from, const std::byte* const* sources, size_t bytes,
+                              uint64_t value, ReduceSpec spec) {
   { b.rank() } -> std::same_as<int>;
   { b.ranks() } -> std::same_as<int>;
   { b.coop() } -> std::same_as<typename B::Coop>;
@@ -56,20 +64,34 @@ concept ChunkBackend = requires(B b, typename B::Coop coop, int peer, Mailbox* m
   {b.copy(coop, to, from, bytes, true)};
 };
 
+// Moves data in lines.
 template <typename B>
-concept Backend = ChunkBackend<B> && requires(B b, typename B::Coop coop, int peer, std::byte* to,
-                                              const std::byte* from, size_t bytes, ReduceSpec spec) {
+concept Backend = AnyBackend<B> && requires(B b, typename B::Coop coop, int peer, std::byte* to,
+                                            const std::byte* from, size_t bytes, ReduceSpec spec) {
   { B::kLineBytes } -> std::convertible_to<size_t>;
   { b.nextEpoch() } -> std::same_as<uint64_t>;
   { b.lineBytes() } -> std::same_as<size_t>;
   {b.putLines(coop, peer, from, bytes, Phase::kGather)};
+  {b.putLines(coop, peer, from, bytes)};  // of kScatter, as reduceLines reads them
   { b.readLines(coop, peer, to, bytes, Phase::kGather) } -> std::same_as<Status>;
+  { b.readLines(coop, peer, to, bytes) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
 };
 
-// One that reads peers' memory outside windows as well.
+// Moves data in the slots of a window as well, with a signal for each chunk.
 template <typename B>
-concept ReachingBackend = Backend<B> &&
+concept SlotBackend = Backend<B> && requires(B b, int peer, Phase phase) {
+  { b.epoch() } -> std::same_as<uint64_t>;
+  { b.layout().slotBytes } -> std::convertible_to<size_t>;
+  { b.slotAt(peer, phase) } -> std::same_as<std::byte*>;
+  { b.slotFrom(peer, phase) } -> std::convertible_to<const std::byte*>;
+  { b.mailboxAt(peer, phase) } -> std::same_as<Mailbox*>;
+  { b.mailboxFrom(peer, phase) } -> std::same_as<const Mailbox*>;
+};
+
+// Reads peers' memory outside windows as well.
+template <typename B>
+concept ReachingBackend = SlotBackend<B> &&
     requires(B b, typename B::Coop coop, int peer, std::byte* to, const std::byte* from, size_t bytes) {
   { b.describe(from, bytes) } -> std::same_as<Shareable>;
   { b.locate(peer, Shareable{}, from) } -> std::same_as<Status>;
@@ -83,12 +105,53 @@ concept ReachingBackend = Backend<B> &&
   {b.awaitReaders(Status{})};
 };
 
-// One that adds and normalises tokens.
+// Adds and normalises tokens that lie in slots or in the user's memory.
 template <typename B>
-concept NormingBackend = Backend<B> &&
+concept NormingBackend = SlotBackend<B> &&
     requires(B b, typename B::Coop coop, const Arguments& arguments, size_t bytes) {
-  {b.addNorm(coop, arguments, {})};
+  {b.addNorm(coop, arguments, NormTokens{})};
   { b.sums(bytes) } -> std::same_as<std::byte*>;
+};
+
+// Adds and normalises tokens as their lines come. What goes wrong, the backend keeps.
+template <typename B>
+concept LineNormingBackend = Backend<B> && requires(B b, typename B::Coop coop, const Arguments& arguments,
+                                                    TokenRun tokens, TokenRun (*share)(int peer), int owner) {
+  { b.tokensInLines(arguments) } -> std::same_as<size_t>;
+  {b.shareTokens(coop, arguments, tokens)};
+  {b.dealTokens(coop, arguments, share)};
+  {b.addNorm(coop, arguments, tokens, true)};
+  {b.addNormOf(coop, arguments, tokens, owner)};
+};
+
+// ---- Capabilities -----------------------------------------------------------------------------------------
+
+// Status pipeline(chunks, stages...): overlaps the stages of neighbouring chunks (algorithms/exchange.hpp).
+template <typename B>
+concept Overlaps = requires {
+  requires B::Has::kOverlaps;
+};
+// An operation is one epoch, whose lines hold all of it.
+template <typename B>
+concept OneEpoch = requires {
+  requires B::Has::kOneEpoch;
+};
+// putLinesAll, readLinesAll and reducePutLines: lines to and from all peers at once
+// (algorithms/exchange.hpp has the same for one peer after the other).
+template <typename B>
+concept FansLines = requires {
+  requires B::Has::kFansLines;
+};
+// Status shareLines(coop, spec, to, own, bytes): a one-shot in lines, as one operation of the backend.
+template <typename B>
+concept SharesLines = requires {
+  requires B::Has::kSharesLines;
+};
+// dealLines and shardLines: a reduce-scatter and a two-shot in lines, as one operation of the backend each,
+// in which puts and reads take turns.
+template <typename B>
+concept TakesTurns = requires {
+  requires B::Has::kTurns;
 };
 
 }  // namespace stretto

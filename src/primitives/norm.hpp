@@ -28,4 +28,15 @@ struct TokenRun {
   size_t many;
 };
 
+// Tokens `first` to `first + many` of the operation. The sources begin with the first of them; the sums go to
+// `pushedCount` places as well, which begin there too.
+struct NormTokens {
+  size_t first;
+  size_t many;
+  const std::byte* const* sources;
+  int sourceCount;
+  std::byte* const* pushed;
+  int pushedCount;
+};
+
 }  // namespace stretto

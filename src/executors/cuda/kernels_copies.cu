@@ -33,8 +33,8 @@ struct Meeting {
   __device__ static Status run(B& b, const Arguments&) {
     if (!isFirst && b.isOver()) return Status{Code::kRemote};
     b.nextEpoch();
-    algorithms::signalAll(b, Phase::kScatter);
-    return algorithms::waitAll(b, Phase::kScatter);
+    b.signalAll(b.coop(), Phase::kScatter);
+    return b.waitAll(b.coop(), Phase::kScatter);
   }
 };
 
@@ -44,18 +44,19 @@ struct Reduction {
   __device__ static Status run(B& b, const Arguments& a) {
     if (b.isOver()) return Status{Code::kRemote};
     b.nextEpoch();
-    algorithms::signalAll(b, Phase::kScatter);
-    STRETTO_TRY(algorithms::waitAll(b, Phase::kScatter));
+    b.signalAll(b.coop(), Phase::kScatter);
+    STRETTO_TRY(b.waitAll(b.coop(), Phase::kScatter));
     const std::byte* sources[kMaxRanks];
     for (int rank = 0; rank < b.ranks(); ++rank) {
       sources[rank] = rank == b.rank() ? a.send : a.receive + a.block(rank);
     }
     b.reduce(b.coop(), a.reduce, {a.receive + a.block(b.rank())}, sources, b.ranks(), a.count, a.stream);
-    algorithms::signalAll(b, Phase::kGather);
-    return algorithms::waitAll(b, Phase::kGather);
+    b.signalAll(b.coop(), Phase::kGather);
+    return b.waitAll(b.coop(), Phase::kGather);
   }
 };
 
+// Only mailboxes are used here. LLFormat stands for any format that counts in ChannelState::epoch.
 template <typename Reducer>
 Kernel reductionBy() {
   return kernelOf<Reduction, InSequence<Cuda<Reducer, LLFormat>>, kChunkThreads>();

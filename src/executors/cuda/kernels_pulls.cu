@@ -16,8 +16,8 @@ using stretto::cuda::Pack;
 // Every rank's block has come here; what its stream did before is visible to the others.
 template <typename B>
 __device__ Status meet(B& b, Phase phase) {
-  algorithms::signalAll(b, phase);
-  return algorithms::waitAll(b, phase);
+  b.signalAll(b.coop(), phase);
+  return b.waitAll(b.coop(), phase);
 }
 
 // What one block does, found before the operation's turn comes.
@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(kChunkThreads, 1)
     pull(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
          const __grid_constant__ PeerBuffers peers) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
+  // Only mailboxes are used. LLFormat stands for any format that counts in ChannelState::epoch.
   Cuda<Reducer, LLFormat> backend(context, shared, static_cast<int>(blockIdx.x));
   const Share share(arguments, form == Form::kOneShot ? 1 : context.ranks);
   backend.begin();

@@ -17,7 +17,7 @@ using Table =
 
 // Ranks of several hosts end an operation when what they have sent has left.
 template <typename Code>
-Status warpChunkSpread(Host& host, const Arguments& arguments) {
+Status runSpread(Host& host, const Arguments& arguments) {
   auto& spread = static_cast<SpreadHost&>(host);
   const Status status = Code::run(spread, arguments);
   return spread.giveBack(status.ok() ? spread.finish() : status);
@@ -31,8 +31,7 @@ constexpr void add(Table& table, Table& spreadTable) {
                [static_cast<size_t>(Row::kProtocol)];
     };
     if constexpr (algorithms::runsInOneHost<Row>) place(table) = Row::Code::template run<Host>;
-    if constexpr (algorithms::usesLinks(Row::kAlgorithm))
-      place(spreadTable) = warpChunkSpread<typename Row::Code>;
+    if constexpr (algorithms::usesLinks(Row::kAlgorithm)) place(spreadTable) = runSpread<typename Row::Code>;
   }
 }
 

@@ -43,6 +43,10 @@ class SpreadHost final : public Host {
         ask_(std::move(far.ask)),
         cursors_(peers.size()) {}
 
+  struct Has {
+    static constexpr bool kSizesChunks = true;
+    static constexpr bool kLends = true;
+  };
   // Of as many peers as there are on all hosts.
   LinkCursors& cursors(int peer) { return cursors_[static_cast<size_t>(peer)]; }
   Mailbox* linkAt(int peer, uint64_t chunk) {
@@ -57,7 +61,8 @@ class SpreadHost final : public Host {
   const Mailbox* creditFrom(int receiver) {
     return links_.isFar(receiver) ? links_.to(receiver).credits() : Host::creditFrom(receiver);
   }
-  // SizesChunks (algorithms/link_channel.hpp). Equal on all ranks: a chunk may pass near links and far ones.
+  // SizesChunks (algorithms/link_channel.hpp). The most is equal on all ranks: a chunk may pass near links
+  // and far ones.
   size_t mostInChunk() const { return mostInChunk_; }
   // SpreadBackend (algorithms/stages.hpp).
   const HostMap& places() const { return places_; }

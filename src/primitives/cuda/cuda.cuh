@@ -7,8 +7,8 @@
 // Ordering: a signal is a barrier of the coop, then a system fence and a relaxed store by one thread; a wait
 // is relaxed loads by one thread, then a fence and a barrier. Lines carry their own readiness (lines.cuh).
 //
-// A wait that gives up reports once per rank (state.hpp), tells the coop, and makes every later wait of the
-// block end at once. Lines tell each thread for itself, and a pipeline makes that its stage's verdict.
+// A wait that gives up reports once per rank (state.hpp), tells the coop, and ends the block's later waits at
+// their next looks (block.cuh). A wait for lines does so for its warp or its thread, and then for its stage.
 #pragma once
 
 #include "primitives/cuda/block.cuh"
@@ -28,11 +28,17 @@ class Cuda {
  public:
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
-  static constexpr bool kOneEpoch = Format::kLamport;  // an operation must be one epoch, to the algorithm
-  static constexpr bool kNorms = Format::kNorms;       // shares are tokens
-  // Puts and reads in turns (cuda_turns.cuh).
-  static constexpr bool kTurns = kRanks != 0 && Format::kLamport && !kNorms;
+  static constexpr bool kNorms = Format::kNorms;                              // shares are tokens
+  static constexpr bool kTurns = kRanks != 0 && Format::kLamport && !kNorms;  // of puts and reads
   static constexpr bool kLinks = Format::kLinks;  // each warp runs the algorithm on a share of its own
+  struct Has {                                    // what it can do beyond a Backend (primitives/backend.hpp)
+    static constexpr bool kOverlaps = true;
+    static constexpr bool kFansLines = kRanks != 2;
+    static constexpr bool kSharesLines = !Format::kWarpChunks;
+    static constexpr bool kOneEpoch = Format::kLamport;  // for further rounds the backend itself advances it
+    static constexpr bool kTurns = Cuda::kTurns;
+    static constexpr bool kLinks = Format::kLinks;
+  };
   static constexpr int kLinkWarps = Format::kLinkWarps;
   using Shared = std::conditional_t<
       kLinks, LinksShared,
@@ -96,7 +102,7 @@ class Cuda {
     }
     __syncwarp();
   }
-  // And here, whatever its verdict.
+  // Every thread of the block calls it, also after a failure.
   __device__ void end() {
     if (kTurns && !hasCome_) epoch_ += come();
     __syncthreads();
@@ -126,8 +132,9 @@ class Cuda {
     }
   }
 
-  // Instead of both, for a block that sent to one peer or received from it, beside others on the same
-  // channel. `last`: of the block's channels. The same for the whole block: false when it should give up.
+  // In the kernel `transfers` these two replace beginLinks(), endLinks() and end(): for a block that sent to
+  // one peer or received from it, beside others on the same channel. `last`: of the block's channels. The
+  // same for the whole block: false when it should give up.
   __device__ void beginTransfers(int peer, bool sends) {
     storeShared(shared_.awaits, static_cast<uint32_t>(sends ? Awaited::kReceiver : Awaited::kSender));
     cursor_ = sends ? state_.links[peer].sent : state_.links[peer].received;
@@ -170,10 +177,10 @@ class Cuda {
   // Places: as Host's, in this block's channel.
   __device__ Mailbox* mailboxAt(int peer, Phase phase) const {
     return mailbox((kRanks == 2 ? peerNear_[0] : near(peer, 0)) +
-                   mailboxOffset(turn(), phase, placeAt(peer, rank())));
+                   mailboxOffset(slotOfEpoch(), phase, placeAt(peer, rank())));
   }
   __device__ const Mailbox* mailboxFrom(int source, Phase phase) const {
-    return mailbox(ownNear_ + mailboxOffset(turn(), phase, placeAt(rank(), source)));
+    return mailbox(ownNear_ + mailboxOffset(slotOfEpoch(), phase, placeAt(rank(), source)));
   }
 
   // The verbs.
@@ -245,7 +252,7 @@ class Cuda {
   }
   // putLines() to every peer and reduceLines(), reading the input once where each thread has little of it.
   __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                               size_t bytes) requires(!Format::kWarpChunks) {
+                               size_t bytes) requires(Has::kSharesLines) {
     if constexpr (kTurns) {
       return inTurns<Walk::kShare>(coop, spec, {own, 0, bytes, bytes}, {to, 0, bytes, bytes});
     } else {
@@ -261,14 +268,14 @@ class Cuda {
   // The same where the blocks are shards of `each` bytes of the `bytes` at `from`, and every rank's result
   // goes to all: a two-shot.
   __device__ Status shardLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* from,
-                               size_t each, size_t bytes) requires(kTurns&& kRanks != 2) {
+                               size_t each, size_t bytes) requires(kTurns&& Has::kFansLines) {
     return inTurns<Walk::kShards>(coop, spec, {from, each, each, bytes}, {to, each, each, bytes});
   }
 
   // For all peers at once (algorithms/exchange.hpp), so that loads of several are under way together. Parts
   // are sent as lines of `most` bytes, beyond their end empty ones; who reads counts on it.
   template <typename Part>
-  __device__ void putLinesAll(Coop coop, Phase phase, size_t most, Part part) requires(kRanks != 2) {
+  __device__ void putLinesAll(Coop coop, Phase phase, size_t most, Part part) requires(Has::kFansLines) {
     if constexpr (Format::kWarpChunks) {
       putWarpChunkAll(phase, part);
     } else if (coop.rank() < coop.size()) {
@@ -276,7 +283,7 @@ class Cuda {
     }
   }
   template <typename Place>
-  __device__ Status readLinesAll(Coop coop, Phase phase, size_t most, Place place) requires(kRanks != 2) {
+  __device__ Status readLinesAll(Coop coop, Phase phase, size_t most, Place place) requires(Has::kFansLines) {
     if constexpr (Format::kWarpChunks) {
       readWarpChunkAll(phase, place);
     } else if (coop.rank() < coop.size()) {
@@ -285,7 +292,7 @@ class Cuda {
     return failed_ ? Status{Code::kRemote} : Status{};
   }
   __device__ Status reducePutLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                                   size_t bytes, size_t most, int only) requires(kRanks != 2);
+                                   size_t bytes, size_t most, int only) requires(Has::kFansLines);
 
   // Tokens, by their numbers among those of the block, of which this is the first in the operation.
   // share(peer): those that a peer owns; an empty line says that there are none.
@@ -360,12 +367,13 @@ class Cuda {
   __device__ static Mailbox* mailbox(std::byte* at) {
     return reinterpret_cast<Mailbox*>(at);
   }
-  __device__ uint32_t turn() const {
+  __device__ uint32_t slotOfEpoch() const {
     return static_cast<uint32_t>(epoch_) & (layout().slots - 1);
   }
   // Of one source's lines of this epoch. Pairs have one phase and one source.
   __device__ uint32_t linePlace(Phase phase, int source) const {
-    const uint32_t slot = Format::kPlaces != 0 ? static_cast<uint32_t>(epoch_) % Format::kPlaces : turn();
+    const uint32_t slot =
+        Format::kPlaces != 0 ? static_cast<uint32_t>(epoch_) % Format::kPlaces : slotOfEpoch();
     uint32_t index = slot;
     if constexpr (kRanks != 2) {
       index = (slot * layout().linePhases + static_cast<uint32_t>(phase)) * layout().ranks +
@@ -374,9 +382,9 @@ class Cuda {
     return Format::begin(context_.places) + index * Format::region(layout());
   }
   // And a peer's word to a rank about this epoch.
-  __device__ size_t mailboxOffset(uint32_t turn, Phase phase, int source) const {
-    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.mailbox(turn, phase, 0);
-    return layout().mailbox(turn, phase, source);
+  __device__ size_t mailboxOffset(uint32_t slot, Phase phase, int source) const {
+    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.mailbox(slot, phase, 0);
+    return layout().mailbox(slot, phase, source);
   }
   __device__ std::byte* linesOf(int owner, Phase phase, int source) const {
     return near(owner, linePlace(phase, placeAt(owner, source)));

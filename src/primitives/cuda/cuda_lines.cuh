@@ -108,8 +108,9 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
     if (!__any_sync(kAll, code != Code::kOk)) continue;
     __syncwarp();
-    // Who has seen that operations differ says so, if anybody has; of a line's threads the one that sees the
-    // flag, where there is one, knows most.
+    // One kind of thread reports. If any thread has seen this epoch with another tag, those threads report
+    // that. Otherwise the thread reports that holds the late line's flag; of Lamport lines, which have none,
+    // all may.
     const bool anyDiffers = __any_sync(kAll, differs());
     const bool knows = late >= 0 && (Format::kLamport || holdsFlag<Format>(lane));
     if (knows && !failed_ && differs() == anyDiffers) {
@@ -350,7 +351,7 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::reducePutLines(Coop coop, const ReduceSpec& spec,
                                                                 std::byte* to, const std::byte* own,
                                                                 size_t bytes, size_t most,
-                                                                int only) requires(kRanks != 2) {
+                                                                int only) requires(Has::kFansLines) {
   if constexpr (Format::kWarpChunks) {
     return reducePutWarpChunk(spec, to, own, bytes, only);
   } else if (Format::kLamport && coop.rank() >= coop.size()) {

@@ -18,16 +18,6 @@
 
 namespace stretto {
 
-// Tokens `first` to `first + many` of the operation. The sources begin with the first of them; the sums go to
-// `pushedCount` places as well, which begin there too.
-struct NormTokens {
-  size_t first;
-  size_t many;
-  const std::byte* const* sources;
-  int sourceCount;
-  std::byte* const* pushed;
-  int pushedCount;
-};
 void addNorm(const Arguments& arguments, const NormTokens& tokens);
 
 }  // namespace stretto
