@@ -121,7 +121,7 @@ constexpr Status statusOfAbort(uint32_t word) {
 }
 static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destructible_v<WindowHeader>);
 
-// Which of the two exchanges of an operation a slot or a mailbox belongs to.
+// kScatter carries inputs, kGather results. Both are of one epoch; each has slots and mailboxes of its own.
 enum class Phase : uint32_t { kScatter = 0, kGather = 1 };
 inline constexpr uint32_t kPhases = 2;
 

@@ -14,8 +14,8 @@
 
 namespace stretto::executors::cuda {
 
-// Of a kernel launch. `early`: it may begin before the end of the kernel before it. `told`: it leaves stamps
-// for who wants any.
+// Of a kernel launch. `early`: it may begin before the end of the kernel before it. `reported`: it leaves
+// stamps for profilers.
 struct Size {
   int blocks;
   int threads;

@@ -37,7 +37,7 @@ struct Setup {
   size_t payload() const { return stretto::cuda::lamportPayload(shape.layout); }
 };
 
-// How one collective warp chunks; all ranks give the same, but for their own buffers.
+// How one collective runs; all ranks give the same, but for their own buffers.
 struct Launch {
   Collective collective = Collective::kAllReduce;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;

@@ -29,9 +29,9 @@ using stretto::cuda::WholeToken;
 using stretto::cuda::WholeTokens;
 using stretto::cuda::WholeTokensCuda;
 
-// What one block, of those from `first` on, does of an operation (Arguments::largest says how it is cut): a
-// run of elements, of every block of the buffers. Empty for blocks that come too late, and then on every
-// rank. Where a block has several warps it is what this one does.
+// The elements that this thread block handles, of the thread blocks from `first` on (Arguments::largest says
+// how they are cut): one range, at the same offset in each peer's part of the buffers. Thread blocks beyond
+// the last range get none, on every rank alike. With `linkWarps` above 1, the elements of this warp.
 // `elementBytes`: where a kernel knows them.
 template <unsigned linkWarps = 1, size_t elementBytes = 0>
 __device__ Arguments shareOf(const Arguments& all, unsigned first = 0) {
@@ -205,9 +205,10 @@ class RowKernels {
 
  private:
   using Fit = KernelTable::Fit;
-  // Between two ranks a two-shot has nothing to save, and what Lamport lines can carry no table and no model
-  // has in anything else: who forces it has the kernel for any number of ranks. Nor has it a two-shot in
-  // LL among more: there the kernel for any type serves.
+  // Kernels for exactly two ranks are compiled where a plan can choose them. Not for two-shots, which save
+  // nothing between two ranks. Not for reductions in LL, LL128 or warp chunks of a type that Lamport lines
+  // carry, as plans choose Lamport there. If one of these is forced, the kernel for any number of ranks
+  // serves. Among more ranks, a two-shot in LL of such a type is served by the kernel for any type.
   static constexpr bool kIsTwoShot = Row::kAlgorithm == algorithms::Algorithm::kTwoShot;
   static constexpr bool kHasLamport =
       !std::is_same_v<Reducer, AnyReducer> &&

@@ -20,7 +20,7 @@ __device__ bool isOver(const Control& control) {
   return anyThread(0, kPutThreads, over);
 }
 
-// A wait of a graph may last while a put of another stream runs.
+// Atomic: a wait that was captured into a graph and a put of another stream may end at the same time.
 __device__ void countEnd(uint64_t* ended) {
   atomicAdd(reinterpret_cast<unsigned long long*>(ended), 1ull);
 }
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kPutThreads)
   countEnd(put.ended);
 }
 
-// By one thread of a warp. What it wanted may have come before it hears why it should give up.
+// By one thread. Before it reports a failure it reads the counter once more, as the signal may have come
+// meanwhile.
 __global__ void awaitSignals(const __grid_constant__ Context context,
                              const __grid_constant__ SignalWait wait) {
   auto& shared = blockShared<BlockShared>();

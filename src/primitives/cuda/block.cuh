@@ -86,25 +86,25 @@ struct NothingDiffers {
 struct WaitSoFar {
   static constexpr uint32_t kPollsPerLook = 1024;
   uint32_t polls = 0;
-  uint32_t deadline = 0;  // a turn; 0: none yet
+  uint32_t deadline = 0;  // a tick; 0: none yet
 
   __device__ bool isDue() { return ++polls % kPollsPerLook == 0; }
 };
 
 // A wait that has become long says so to the host (communicator/device/kernel_waits.hpp), one thread of a
 // block for each peer, sixty times a second.
-__device__ inline void reportLongWait(const Context& context, BlockShared& shared, uint32_t turn,
+__device__ inline void reportLongWait(const Context& context, BlockShared& shared, uint32_t tick,
                                       uint32_t deadline, int peer) {
-  if (peer == kNobody || !isLong(turn, deadline, context.timeoutTicks)) return;
+  if (peer == kNobody || !isLong(tick, deadline, context.timeoutTicks)) return;
   const int what = awaitedAt(static_cast<Awaited>(loadShared(shared.awaits)), peer);
-  const uint32_t span = turn / LongLook::kTurns;
+  const uint32_t span = tick / LongLook::kTicks;
   if (atomicExch(&shared.reportedOf[what], span) == span) return;
   // How long the wait has lasted is computed again: kept since the first line, it would make kernels spill.
-  keepAtHand(turn);
+  keepAtHand(tick);
   keepAtHand(deadline);
   storeRelaxed64(&context.control->longLooks[what],
-                 LongLook::at(static_cast<uint32_t>(context.launch), turn,
-                              ticksWaited(turn, deadline, context.timeoutTicks))
+                 LongLook::at(static_cast<uint32_t>(context.launch), tick,
+                              ticksWaited(tick, deadline, context.timeoutTicks))
                      .word());
 }
 
@@ -118,11 +118,11 @@ struct Look {
 };
 __device__ inline Look lookAround(const Context& context, BlockShared& shared, uint32_t deadline, int peer) {
   if (loadShared(shared.failed) != 0) return {Code::kRemote, deadline};
-  const uint32_t turn = static_cast<uint32_t>(nanoseconds() >> kTickBits);
-  if (deadline == 0) deadline = deadlineOf(turn, context.timeoutTicks);
-  if (deadline - turn > kMostTicks) return {Code::kTimeout, deadline};
-  reportLongWait(context, shared, turn, deadline, peer);
-  if (atomicExch(&shared.looked, turn) == turn) return {Code::kOk, deadline};
+  const uint32_t tick = static_cast<uint32_t>(nanoseconds() >> kTickBits);
+  if (deadline == 0) deadline = deadlineOf(tick, context.timeoutTicks);
+  if (deadline - tick > kMostTicks) return {Code::kTimeout, deadline};
+  reportLongWait(context, shared, tick, deadline, peer);
+  if (atomicExch(&shared.looked, tick) == tick) return {Code::kOk, deadline};
   const uint32_t word = loadRelaxed32(&context.control->abort) & 0xff;
   if (word != 0) storeShared(shared.word, word);
   if (word != 0) return {static_cast<Code>(word), deadline};

@@ -113,10 +113,10 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::prepare() {
   }
 }
 
-// Threads have met since the block's operation before (leave()), so its lines have been read before any of
-// this one are sent, as where a kernel has ended in between: no more is needed for slots. Lamport lines were
-// erased, too, where they were read, and peers may write there again as soon as they have this operation's
-// lines. The end of a kernel puts the erasing first; here a fence does.
+// leave() has synchronised the block, so that all lines of the previous operation have been read. LL and
+// LL128 need no more. Lamport lines must also have been erased before a peer writes them again, which it does
+// as soon as it has this operation's lines. Between two launches the kernel's end orders that; here a fence
+// does.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number,
                                                     uint32_t firstChannel,

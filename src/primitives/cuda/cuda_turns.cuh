@@ -75,11 +75,13 @@ __device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (
 // Places are used again by the round after the next, so a thread that writes there must know that the same
 // thread of the peer has read, and erased, what was there. It learns that from lines that it has:
 //
-//   1. A thread puts line j when it has lines j - 2 of all peers, and has read the results of lines j - 3.
-//      It puts the result of line j when it has lines j of all peers.
-//   2. In every round but the first a thread fences once: before it puts line f of the round, which is not
-//      the first and not the last. By 1 it has then erased all lines before f - 1, and all results before
-//      f - 2.
+// The lines of one thread are numbered through all rounds of the operation: j.
+//
+//   1. When a thread puts line j, it has received and erased the lines up to j - 2 from every peer and, in a
+//      two-shot, the results up to j - 3. It puts the result of line j when it has lines j of all peers.
+//   2. In every round but the first a thread fences once, before it puts line f of the round, which is
+//      neither the first nor the last. By 1 it has then erased all lines up to f - 2, and all results up to
+//      f - 3.
 //   3. Lines. Who puts the first line of a round has, by 1, all lines of the round before but the last, so
 //      it has line f. The peer put that after its fence, and had erased all of the round before that.
 //   4. Results. The result of line j of round r + 2 goes where that of line j of round r was. Who puts it has
@@ -135,7 +137,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
   const auto put = [&] { lines.template put<Format>(place + cursor.at(), ahead); };
   if (isInside) put();
   const Mailbox* tagAt = nullptr;
-  const uint32_t now = static_cast<uint32_t>(epoch_) & (slots - 1);  // turn(), by what is at hand
+  const uint32_t now = static_cast<uint32_t>(epoch_) & (slots - 1);  // slotOfEpoch(), by what is at hand
   if (coop_.rank() < kPeers && comparesTags())
     storeRelaxed(tagNear + mailboxOffset(now, Phase::kScatter, placeAt(tagPeer, rank())), {epoch_, tag_});
   if (coop_.rank() < kWarp && comparesTags())

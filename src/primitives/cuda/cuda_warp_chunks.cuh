@@ -115,8 +115,9 @@ __device__ Status Cuda<Reducer, Format, kRanks>::reducePutWarpChunk(const Reduce
   return {};
 }
 
-// What the warp has put into the warp chunks of all peers is there: one fence for all of them. Who sends in
-// the second phase has read what came in the first; its place need not wait for the fence.
+// Announces to every peer what this warp has put into the peer's warp chunk: a barrier of the warp, and then
+// one release store for each peer. In the gather phase the chunks of the scatter phase have been read, so
+// their read marks are stored first, without release.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::flagWarpChunkAll(Phase phase) const {
   if (phase == Phase::kGather) markRead(Phase::kScatter);
@@ -179,7 +180,8 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRead(Phase phase) {
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::markRead(Phase phase) const {
   __syncwarp();
-  // Loads that have returned are before any store: no fence.
+  // Relaxed: every value that was loaded has been used before this, and the hardware performs a warp's later
+  // stores after that. PTX's memory model does not promise it.
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); step < ranks(); step += kWarp) {
     storeRelaxed64(readMarkOf(peerAt(step), phase, rank()), epoch_);
   }
@@ -221,8 +223,8 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     int stage = 0;
     ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
     if (!kHalfRing && mine + 1 == kStages && status.ok()) {
-      // The last stage speaks for phases that this operation does not have, too: their places go by the same
-      // epochs.
+      // All phases of the ring count the same epochs. The last stage also marks those phases as read that
+      // this operation does not have, or the next operation that has them would wait for ever.
       for (uint32_t phase = kStages - 2; phase < layout().linePhases; ++phase)
         markRead(static_cast<Phase>(phase));
     }
@@ -273,7 +275,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t num
   return agreed(__any_sync(0xffffffff, failed_) == 0);
 }
 
-// Loads that have returned are before any store: no fence.
+// Relaxed, as in markRead().
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t number) const {
   Mailbox* const credit = mailbox(near(sender, layout().warpChunkCredit(placeAt(sender, rank()), number)));

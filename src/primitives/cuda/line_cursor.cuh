@@ -33,15 +33,15 @@ class LineCursor {
   // Where it lies, in bytes from the begin of its round's place.
   __device__ uint32_t at() const { return (place_ + lane_) * static_cast<uint32_t>(sizeof(Pack)); }
   __device__ bool isToFence() const { return untilFence_ == 0; }
-  // False: there is none. `turn()` says that the next is of another round.
-  template <typename Turn>
-  __device__ bool next(Turn turn) {
+  // False: there is none. `endsRound()` is called before the next that is of another round.
+  template <typename EndsRound>
+  __device__ bool next(EndsRound endsRound) {
     first_ += step_;
     place_ += step_;
     --untilFence_;
     if (first_ < end_) return true;
     if (end_ == lines_) return false;
-    turn();
+    endsRound();
     first_ = end_ + begin_;
     place_ = begin_;
     untilFence_ = fenceAfter_;

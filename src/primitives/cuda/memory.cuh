@@ -1,6 +1,7 @@
 // Loads, stores, fences, clocks and copy units of the Cuda backend, as the PTX memory model names them (PTX
-// ISA 8.3 and later, chapters "Memory Consistency Model" and "ld"/"st"). What peers write at the same time is
-// only touched through the relaxed accesses; everything else is ordered by a fence and a barrier around it.
+// ISA 8.3 and later, chapters "Memory Consistency Model" and "ld"/"st"). Memory that is
+// polled is read by relaxed or acquire loads, and written by peers with relaxed or release stores. A reader
+// erases its own lines with plain stores; a fence or the kernel's end orders these.
 #pragma once
 
 #include <cstddef>

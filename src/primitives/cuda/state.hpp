@@ -41,42 +41,42 @@ constexpr int awaitedAt(Awaited what, int peer) {
   return static_cast<int>(what) * kMaxRanks + peer;
 }
 
-// Times of waits: turns of the device's %globaltimer, half a millisecond each. They wrap after 26 days.
+// Times of waits: ticks of the device's %globaltimer, half a millisecond each. They wrap after 26 days.
 inline constexpr int kTickBits = 19;  // of nanoseconds
 inline constexpr uint32_t kMostTicks = uint32_t{1} << 31;
 constexpr uint32_t ticksOf(double seconds) {
-  const double turns = seconds * 1e9 / (1 << kTickBits) + 1;
-  return turns < kMostTicks ? static_cast<uint32_t>(turns) : kMostTicks - 1;
+  const double ticks = seconds * 1e9 / (1 << kTickBits) + 1;
+  return ticks < kMostTicks ? static_cast<uint32_t>(ticks) : kMostTicks - 1;
 }
 
-// A deadline is never 0 and so may lie a turn late; the wait seems then to begin a turn late.
-constexpr uint32_t deadlineOf(uint32_t turn, uint32_t timeoutTicks) {
-  return (turn + timeoutTicks) | 1;
+// A deadline is never 0 and so may lie a tick late; the wait seems then to begin a tick late.
+constexpr uint32_t deadlineOf(uint32_t tick, uint32_t timeoutTicks) {
+  return (tick + timeoutTicks) | 1;
 }
 // Whether a wait of that deadline is long: 67 ms.
 inline constexpr int32_t kLongTicks = 128;
-constexpr int32_t ticksWaited(uint32_t turn, uint32_t deadline, uint32_t timeoutTicks) {
-  return static_cast<int32_t>(turn - (deadline - timeoutTicks));
+constexpr int32_t ticksWaited(uint32_t tick, uint32_t deadline, uint32_t timeoutTicks) {
+  return static_cast<int32_t>(tick - (deadline - timeoutTicks));
 }
-constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTicks) {
-  return ticksWaited(turn, deadline, timeoutTicks) >= kLongTicks;
+constexpr bool isLong(uint32_t tick, uint32_t deadline, uint32_t timeoutTicks) {
+  return ticksWaited(tick, deadline, timeoutTicks) >= kLongTicks;
 }
 
-// A thread of the launch of that number (its low 32 bits) has waited for long, for so many spans of 32 turns,
+// A thread of the launch of that number (its low 32 bits) has waited for long, for so many spans of 32 ticks,
 // and has looked once more in vain in a span whose number ends in these 16 bits. In one word, which any
 // thread of the device that waits stores.
 struct LongLook {
-  static constexpr uint32_t kTurns = 32;
+  static constexpr uint32_t kTicks = 32;
   static constexpr uint32_t kMostWaited = 0xffff;  // 18 minutes, or more
-  static constexpr double kSpanSeconds = 1e-9 * kTurns * (1 << kTickBits);
+  static constexpr double kSpanSeconds = 1e-9 * kTicks * (1 << kTickBits);
   uint32_t launch;
   uint16_t waited;
   uint16_t span;
 
-  static constexpr LongLook at(uint32_t launch, uint32_t turn, int32_t ticksWaited) {
-    const uint32_t spans = static_cast<uint32_t>(ticksWaited) / kTurns;
+  static constexpr LongLook at(uint32_t launch, uint32_t tick, int32_t ticksWaited) {
+    const uint32_t spans = static_cast<uint32_t>(ticksWaited) / kTicks;
     return {launch, static_cast<uint16_t>(spans < kMostWaited ? spans : kMostWaited),
-            static_cast<uint16_t>(turn / kTurns)};
+            static_cast<uint16_t>(tick / kTicks)};
   }
   static constexpr LongLook of(uint64_t word) {
     return {static_cast<uint32_t>(word >> 32), static_cast<uint16_t>(word >> 16),

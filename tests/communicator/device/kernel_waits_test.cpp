@@ -396,7 +396,7 @@ TEST(LongWait, GoesThroughAWord) {
   const LongLook look = LongLook::of(LongLook::at(0xfedcba98, 0x12345678, 640).word());
   EXPECT_EQ(look.launch, 0xfedcba98u);
   EXPECT_EQ(look.waited, 20u);
-  EXPECT_EQ(look.span, uint16_t{0x12345678 / LongLook::kTurns & 0xffff});
+  EXPECT_EQ(look.span, uint16_t{0x12345678 / LongLook::kTicks & 0xffff});
   EXPECT_EQ(LongLook::at(1, 1, stretto::cuda::kMostTicks - 1).waited, LongLook::kMostWaited);
 }
 
