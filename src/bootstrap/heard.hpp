@@ -1,5 +1,6 @@
-// What hosts tell all members alike, the table and the results of exchanges: each member of a process hears
-// it on a connection of its own, and the process keeps it once. For bootstrap/ only; one thread, the loop's.
+// A host sends every member the same table of members and the same results of exchanges. Each member of a
+// process receives them on its own connection; the process keeps one copy for all of them. For bootstrap/
+// only; one thread, the loop's.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace stretto::bootstrap {
 
-// The last value, as long as somebody holds it.
+// Remembers the value that came last, for as long as a member holds it. Owns nothing itself.
 template <typename T>
 class LastHeard {
  public:

@@ -123,7 +123,8 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    mine.process.pid);
 }
 
-// Whether the process has ended. One that is about to has no descriptors any more, and is still there.
+// Whether the process has ended. The kernel closes a process's descriptors before it ends, so one that still
+// exists is looked at again, for 0.2 s at most: longer than that nobody waits here, not even for an abort.
 bool hasEnded(const ProcessIdentity& process) {
   constexpr int kLooks = 40;
   for (int look = 0; look < kLooks; ++look) {

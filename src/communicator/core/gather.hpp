@@ -14,8 +14,8 @@
 
 namespace stretto::communicator {
 
-// Values by rank, each made anew of the bytes that came when it is looked at: what travelled is shorter than
-// the values, and the ranks of a process share it.
+// One value of each rank. It holds the bytes that came, which are shorter than the values and shared by the
+// ranks of a process; operator[] makes a value of them each time.
 template <typename T>
 class PerRank {
  public:
@@ -80,8 +80,8 @@ Result<PerRank<T>> gather(bootstrap::Membership& membership, const char* name, c
   return PerRank<T>(std::move(parts.value()));
 }
 
-// Ranks tell one another how they have failed. Who finds that another rank is lost is not the one to name:
-// the lost one travels as its number and 1, or 0.
+// Ranks tell one another how they have failed. If a rank failed because another one is lost, the lost rank is
+// named and not the one that found it. What travels is the lost rank's number plus 1; 0 is none.
 inline uint16_t lostOf(Status status) {
   return static_cast<uint16_t>(status.code == Code::kRemote ? status.peer + 1 : 0);
 }

@@ -8,7 +8,7 @@
 // is relaxed loads by one thread, then a fence and a barrier. Lines carry their own readiness (lines.cuh).
 //
 // A wait that gives up reports once per rank (state.hpp), tells the coop, and ends the block's later waits at
-// their next looks (block.cuh). A wait for lines does so for its warp or its thread, and then for its stage.
+// their next looks (block.cuh). A wait for lines ends for one warp or thread, and with it its pipeline stage.
 #pragma once
 
 #include "primitives/cuda/block.cuh"
