@@ -1,110 +1,54 @@
 // norm_driver: all-reduce with residual add and RMSNorm between GPUs, beside our own all-reduce and a norm
-// kernel after it, as a serving engine without the fused call has them. Chains of steps in CUDA graphs, in
-// turns, each verified in the same run. Ranks are threads of this process.
+// kernel after it, as a serving engine without the fused call has them, and beside FlashInfer's fused kernel
+// where its library is named. Chains of steps in CUDA graphs, in turns, each verified in the same run. Ranks
+// are threads of this process.
 //
-//   norm_driver [--ranks 2] [--shared] [--call plain] [--tokens 1,8,...] [--hidden 4096,...] [--turns 7]
-//   [--json]
+//   norm_driver [--ranks 2] [--shared] [--self-loop] [--call plain] [--tokens 1,8,...] [--hidden 4096,...]
+//   [--flashinfer LIBRARY] [--turns 7] [--seconds 60] [--json FILE]
 //
 // --shared: all ranks on the first GPU. --call: what is wanted beside residual and normalised tokens: plain
 // (nothing), bias, reduced (the raw sums), per_token or per_tensor (an 8-bit copy as well), per_token_alone
 // (that and no normalised tokens). A line for each number of tokens and hidden size: microseconds of one
-// step, of the slowest rank, the median of the turns; with --json one object for each way.
+// step, of the slowest rank, the median of the turns; and the time of the fused call divided by that of
+// others.
+// --json: one object for each way as well, in a file.
+//
+// --flashinfer: libflashinfer_peers.so of tools/gpu_peers, by default STRETTO_BENCH_FLASHINFER. "fi one-shot"
+// ends before the next kernel begins, as vLLM asks for it; "fi early" lets that begin earlier, as SGLang
+// does; "fi two-shot" is what both take for large sizes. "/ fi" is by the best of these. What gives wrong
+// numbers is reported as wrong, and has no time.
+//
+// --self-loop: one GPU is both ends, and the floor is measured in the same run. With one rank (the default)
+// the fused call is its norm kernel, since there is nothing to exchange; with two it is the kernel that sends
+// and receives, twice at once, through the memory of the same GPU. "bytes" is a kernel that moves what a step
+// moves and computes nothing, "empty" an empty one, and "floor" the one after the other in one graph.
+//
+// --seconds: for a way to be recorded, timed once or verified; a kernel that hangs ends the program then.
 #include <algorithm>
 #include <barrier>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "deadline.hpp"
 #include "engine_norm.cuh"
 #include "norm_checks.hpp"
+#include "norm_floor.cuh"
+#include "norm_peer.cuh"
+#include "norm_setup.hpp"
 
 namespace stretto::bench {
 namespace {
 
 constexpr int kSteps = 20;  // of a graph
-
-// ---- What is asked for ------------------------------------------------------------------------------------
-
-struct Setup {
-  int ranks = 2;
-  bool shared = false;
-  bool json = false;
-  int turns = 7;
-  Call call = kCalls[0];
-  std::vector<int> tokens = {1, 8, 32, 128, 512, 2048};
-  std::vector<int> hidden = {4096, 5120, 7168, 8192};
-};
-
-std::vector<int> numbersIn(const char* list) {
-  std::vector<int> numbers;
-  for (const char* at = list; at != nullptr && *at != 0;) {
-    numbers.push_back(std::atoi(at));
-    at = std::strchr(at, ',');
-    if (at != nullptr) ++at;
-  }
-  return numbers;
-}
-
-Setup setupFrom(int count, char** words) {
-  Setup setup;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    const char* const value = i + 1 < count ? words[i + 1] : "";
-    if (word == "--shared" || word == "--json") {
-      (word == "--json" ? setup.json : setup.shared) = true;
-      continue;
-    }
-    ++i;
-    if (word == "--ranks") {
-      setup.ranks = std::atoi(value);
-    } else if (word == "--turns") {
-      setup.turns = std::atoi(value);
-    } else if (word == "--tokens") {
-      setup.tokens = numbersIn(value);
-    } else if (word == "--hidden") {
-      setup.hidden = numbersIn(value);
-    } else if (word == "--call") {
-      setup.call = callNamed(value);
-    } else {
-      throw Failure(
-          "norm_driver [--ranks N] [--shared] [--call NAME] [--tokens LIST] [--hidden LIST] [--turns N] "
-          "[--json]");
-    }
-  }
-  const auto fits = [](int hidden) { return hidden > 0 && hidden % 8 == 0 && hidden <= 8 * 512 * kVectors; };
-  if (!std::all_of(setup.hidden.begin(), setup.hidden.end(), fits))
-    throw Failure("--hidden: multiples of 8 up to 16384, as the norm kernel after an all-reduce has them");
-  if (!std::all_of(setup.tokens.begin(), setup.tokens.end(), [](int tokens) { return tokens > 0; }))
-    throw Failure("--tokens: 1 or more");
-  if (setup.ranks < 2 || setup.turns < 1) throw Failure("at least two ranks, and one turn");
-  return setup;
-}
-
-// How a step runs: by the fused call, forced to a form or not; by parts, of which the norm is a usual kernel
-// or that of our own for one rank; or the all-reduce alone.
-enum class What { kFused, kParts, kOwnParts, kSum };
-struct Way {
-  const char* name;
-  const char* algorithm;
-  const char* protocol;
-  What what = What::kFused;
-};
-
-std::vector<Way> waysFor(int ranks) {
-  std::vector<Way> ways = {{"sum alone", nullptr, nullptr, What::kSum},
-                           {"parts", nullptr, nullptr, What::kParts},
-                           {"fused", nullptr, nullptr},
-                           {"one_shot", "one_shot", "lamport"},
-                           {"own parts", nullptr, nullptr, What::kOwnParts},
-                           {"chunks+norm", ranks == 2 ? "one_shot" : "two_shot", "warp_chunks"}};
-  if (ranks > 2) ways.push_back({"two_shot", "two_shot", "lamport"});
-  return ways;
-}
 
 void must(ncclResult_t result, const char* what) {
   if (result != ncclSuccess)
@@ -115,11 +59,38 @@ void must(ncclResult_t result, const char* what) {
 
 struct Shared {
   explicit Shared(const Setup& given)
-      : setup(given), meeting(given.ranks), times(static_cast<size_t>(given.ranks)) {}
+      : setup(given),
+        whyNoPeer(given.flashinfer.empty() ? "its library was not named" : whyPeerDoesNotServe(given)),
+        meeting(given.ranks),
+        times(static_cast<size_t>(given.ranks)),
+        places(static_cast<size_t>(given.ranks)),
+        lines(static_cast<size_t>(given.ranks)) {
+    if (whyNoPeer.empty()) peer = std::make_unique<PeerLibrary>(given.flashinfer);
+    ways = waysFor(given, peer != nullptr);
+    if (!given.json.empty() && (json = std::fopen(given.json.c_str(), "w")) == nullptr)
+      throw Failure("--json " + given.json + ": " + std::strerror(errno));
+  }
   const Setup& setup;
+  const std::string whyNoPeer;
+  std::unique_ptr<PeerLibrary> peer;
+  std::vector<Way> ways;
   ncclUniqueId id;
   std::barrier<> meeting;
-  std::vector<double> times;  // of each rank
+  Deadline& deadline = *new Deadline("norm_driver");
+  FILE* json = nullptr;
+  // Of each rank: its time, what peers know of its workspace, and its lines of a floor.
+  std::vector<double> times;
+  std::vector<PeerRank::Places> places;
+  std::vector<void*> lines;
+
+  // What was wrong with a way, or why it does not serve, as the first rank says that finds out.
+  void blame(const char* way, const std::string& why) {
+    const std::lock_guard lock(mutex);
+    wrong.emplace(way, why);
+  }
+  std::mutex mutex;
+  std::map<std::string, std::string> wrong, unserved;
+  std::set<std::string> notes;  // for the end
 };
 
 class Rank {
@@ -130,59 +101,79 @@ class Rank {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     check(cudaEventCreate(&began_), "an event");
     check(cudaEventCreate(&ended_), "an event");
-    const auto most = [](const std::vector<int>& of) {
-      return static_cast<size_t>(*std::max_element(of.begin(), of.end()));
-    };
-    const size_t bytes = 2 * most(setup.tokens) * most(setup.hidden);
+    const size_t bytes = 2 * setup.mostElements();
     for (void*& input : inputs_) check(cudaMalloc(&input, bytes), "memory");
     for (void** place : {&residual_, &start_, &sum_, &normalised_, &reduced_, &codes_})
       check(cudaMalloc(place, bytes), "memory");
-    for (void** place : {&gamma_, &bias_}) check(cudaMalloc(place, 2 * most(setup.hidden)), "memory");
-    check(cudaMalloc(reinterpret_cast<void**>(&scales_), sizeof(float) * most(setup.tokens)), "memory");
+    for (void** place : {&gamma_, &bias_}) check(cudaMalloc(place, 2 * kMostHidden), "memory");
+    const size_t tokens = *std::max_element(setup.tokens.begin(), setup.tokens.end());
+    check(cudaMalloc(reinterpret_cast<void**>(&scales_), sizeof(float) * tokens), "memory");
+    if (setup.selfLoop && setup.ranks > 1)
+      check(cudaMalloc(&shared.lines[static_cast<size_t>(rank)], bytes), "memory");
     must(ncclCommInitRank(&comm_, setup.ranks, shared.id, rank), "ncclCommInitRank");
     ncclUniqueId own;
     must(ncclGetUniqueId(&own), "ncclGetUniqueId");
     must(ncclCommInitRank(&alone_, 1, own, 0), "ncclCommInitRank");
+    if (shared.peer != nullptr)
+      peer_ = std::make_unique<PeerRank>(*shared.peer, setup, rank, shared.places, shared.meeting);
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, setup.shared ? 0 : rank), "the device's properties");
+    device_ = properties.name;
+    processors_ = static_cast<unsigned>(properties.multiProcessorCount);
   }
 
   void measure(int tokens, int hidden) {
     tokens_ = tokens;
     hidden_ = hidden;
+    checks_ = std::make_unique<NormChecks>(call(), shared_.setup.ranks, tokens, hidden);
     fill();
-    const std::vector<Way> ways = waysFor(shared_.setup.ranks);
     std::vector<cudaGraphExec_t> graphs;
-    for (const Way& way : ways) graphs.push_back(graphOf(way));
+    for (const Way& way : shared_.ways) {
+      expect(way, "to be recorded");
+      graphs.push_back(graphOf(way));
+    }
     std::map<std::string, std::vector<double>> times;
     for (int turn = -1; turn < shared_.setup.turns; ++turn) {
-      for (size_t i = 0; i < ways.size(); ++i) {
+      for (size_t i = 0; i < graphs.size(); ++i) {
+        expect(shared_.ways[i], "to be timed");
         const double time = timeOf(graphs[i]);
-        if (turn >= 0 && time > 0) times[ways[i].name].push_back(time);
+        if (turn >= 0 && time > 0) times[shared_.ways[i].name].push_back(time);
       }
     }
-    verify(ways, graphs);
+    verify(graphs);
     for (cudaGraphExec_t graph : graphs) {
       if (graph != nullptr) check(cudaGraphExecDestroy(graph), "a graph's end");
     }
-    if (rank_ == 0) print(ways, times);
+    if (rank_ == 0) {
+      print(times);
+      shared_.wrong.clear();
+      shared_.unserved.clear();
+    }
+    meet();
   }
 
  private:
   size_t count() const { return static_cast<size_t>(tokens_) * static_cast<size_t>(hidden_); }
   void meet() { shared_.meeting.arrive_and_wait(); }
+  // Its own kernels wait without an end, so each part has one here.
+  void expect(const Way& way, const char* what) {
+    if (rank_ != 0) return;
+    shared_.deadline.expect(
+        std::string(way.name) + " " + what + ", " + std::to_string(tokens_) + " x " + std::to_string(hidden_),
+        shared_.setup.seconds);
+  }
 
   void fill() {
     const auto upload = [](void* to, const std::vector<uint16_t>& from) {
       check(cudaMemcpy(to, from.data(), 2 * from.size(), cudaMemcpyHostToDevice), "a copy");
     };
-    const NormChecks checks = this->checks();
-    for (int i = 0; i < kInputs; ++i) upload(inputs_[i], checks.input(rank_, i));
-    upload(start_, checks.start());
-    upload(gamma_, checks.gamma());
-    upload(bias_, checks.bias());
+    for (int i = 0; i < kInputs; ++i) upload(inputs_[i], checks_->input(rank_, i));
+    upload(start_, checks_->start());
+    upload(gamma_, checks_->gamma());
+    upload(bias_, checks_->bias());
     reset();
   }
   const Call& call() const { return shared_.setup.call; }
-  NormChecks checks() const { return {call(), shared_.setup.ranks, tokens_, hidden_}; }
   // Results that nobody writes show as zeros, and scales that are given are the same in each run.
   void reset() {
     check(cudaMemcpyAsync(residual_, start_, 2 * count(), cudaMemcpyDeviceToDevice, stream_), "a copy");
@@ -197,16 +188,58 @@ class Rank {
 
   void step(const Way& way, int number) {
     void* const input = inputs_[number % kInputs];
-    if (way.what != What::kFused) {
-      must(ncclAllReduce(input, sum_, count(), ncclBfloat16, ncclSum, comm_, stream_), "ncclAllReduce");
-      if (way.what == What::kParts)
-        launchEngineNorm(call(), {sum_, residual_, bias_, gamma_, normalised_, codes_, scales_}, tokens_,
-                         hidden_, kEpsilon, stream_);
-      if (way.what == What::kOwnParts) callNorm(sum_, nullptr, alone_);
-      return;
+    switch (way.what) {
+      case What::kFused:
+        return callNorm(input, call().wantsReduced ? reduced_ : nullptr, comm_);
+      case What::kPeer:
+        return callPeer(way, input);
+      case What::kEmpty:
+        return launchEmpty(stream_);
+      case What::kMove:
+        return launchMoves(movesOf(input), count() / 8, blocksOfMoves(), stream_);
+      case What::kFloor:
+        launchMoves(movesOf(input), count() / 8, blocksOfMoves(), stream_);
+        return launchEmpty(stream_);
+      default:
+        break;
     }
-    callNorm(input, call().wantsReduced ? reduced_ : nullptr, comm_);
+    must(ncclAllReduce(input, sum_, count(), ncclBfloat16, ncclSum, comm_, stream_), "ncclAllReduce");
+    if (way.what == What::kParts)
+      launchEngineNorm(call(), {sum_, residual_, bias_, gamma_, normalised_, codes_, scales_}, tokens_,
+                       hidden_, kEpsilon, stream_);
+    if (way.what == What::kOwnParts) callNorm(sum_, nullptr, alone_);
   }
+  void callPeer(const Way& way, void* input) {
+    TrtllmFusedCall peer;
+    peer.input = input;
+    peer.residual = residual_;
+    peer.gamma = gamma_;
+    peer.normalised = call().wantsNormalised ? normalised_ : nullptr;
+    peer.codes = codes_;
+    peer.scales = scales_;
+    peer.stream = stream_;
+    peer.epsilon = kEpsilon;
+    peer.tokens = tokens_;
+    peer.hidden = hidden_;
+    if (call().scaling == strettoScalePerTensor) peer.scale = kTrtllmScaleOfTensor;
+    if (call().scaling == strettoScalePerToken) peer.scale = kTrtllmScaleOfToken;
+    peer_->run(way, peer);
+  }
+  Moves movesOf(const void* input) const {
+    const auto packs = [](void* place, bool wanted) { return wanted ? static_cast<uint4*>(place) : nullptr; };
+    const bool isPair = shared_.setup.ranks == 2;
+    const auto own = static_cast<size_t>(rank_);
+    Moves moves{};
+    moves.input = static_cast<const uint4*>(input);
+    moves.residual = packs(residual_, true);
+    moves.normalised = packs(normalised_, call().wantsNormalised);
+    moves.reduced = packs(reduced_, call().wantsReduced);
+    moves.codes = call().scaling != strettoScaleNone ? static_cast<uint2*>(codes_) : nullptr;
+    if (isPair) moves.sent = packs(shared_.lines[1 - own], true);
+    if (isPair) moves.received = packs(shared_.lines[own], true);
+    return moves;
+  }
+  unsigned blocksOfMoves() const { return 4 * processors_ / static_cast<unsigned>(shared_.setup.ranks); }
   void callNorm(const void* input, void* reduced, ncclComm_t comm) {
     strettoAddRmsNorm_t norm = STRETTO_ADD_RMS_NORM_INITIALIZER;
     norm.tokens = static_cast<size_t>(tokens_);
@@ -226,21 +259,27 @@ class Rank {
     must(strettoAllReduceAddRmsNorm(&norm, comm, stream_), "strettoAllReduceAddRmsNorm");
   }
 
-  // Null where a form that was named does not serve this shape, on all ranks alike.
+  void force(const Way& way) {
+    must(strettoCommForce(comm_, "all_reduce_add_rms_norm", way.algorithm, way.protocol, 0, 0),
+         "strettoCommForce");
+  }
+  // Null where a form that was named, or a peer, does not serve this shape, on all ranks alike.
   cudaGraphExec_t graphOf(const Way& way) {
     meet();
-    const char* const collective = "all_reduce_add_rms_norm";
     // The first call opens windows and loads kernels, which a capture must not do.
-    bool serves = true;
+    std::string why = way.what == What::kPeer ? peer_->whyNot(way, tokens_) : "";
     try {
-      must(strettoCommForce(comm_, collective, way.algorithm, way.protocol, 0, 0), "strettoCommForce");
-      step(way, 0);
-    } catch (const Failure&) {
-      if (way.algorithm == nullptr) throw;
-      serves = false;
+      force(way);
+      if (why.empty()) step(way, 0);
+    } catch (const Failure& failure) {
+      if (way.algorithm == nullptr && way.what != What::kPeer) throw;
+      why = failure.what();
     }
     check(cudaStreamSynchronize(stream_), "a stream");
-    if (!serves) return nullptr;
+    if (!why.empty()) {
+      if (rank_ == 0) shared_.unserved[way.name] = why;
+      return nullptr;
+    }
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "a capture");
@@ -276,40 +315,46 @@ class Rank {
   }
 
   // The timed graphs themselves, from the same residual. All of ours have the same bits in all results, and
-  // the parts have those of the residual and of the raw sums; what the last step made of the residual is held
-  // against exact numbers. A step by itself is held against exact sums.
-  void verify(const std::vector<Way>& ways, const std::vector<cudaGraphExec_t>& graphs) {
-    const NormChecks checks = this->checks();
+  // the parts and the peers, who round where we do, have those of the residual and of the raw sums; what the
+  // last step made of the residual is held against exact numbers. A step by itself is held against exact
+  // sums. A mistake of ours ends the program, one of a peer is a result.
+  void verify(const std::vector<cudaGraphExec_t>& graphs) {
     Results parts, ours;
-    for (size_t i = 0; i < ways.size(); ++i) {
-      if (graphs[i] == nullptr) continue;
+    for (size_t i = 0; i < graphs.size(); ++i) {
+      const Way& way = shared_.ways[i];
+      if (graphs[i] == nullptr || way.isBound()) continue;
+      expect(way, "to be verified");
       reset();
       meet();
       check(cudaGraphLaunch(graphs[i], stream_), "a graph");
       check(cudaStreamSynchronize(stream_), "a stream");
-      if (ways[i].what == What::kSum) {
-        checks.sums(ways[i].name, download<uint16_t>(sum_, count()), (kSteps - 1) % kInputs, false);
+      if (way.what == What::kSum) {
+        checks_->sums(way.name, download<uint16_t>(sum_, count()), (kSteps - 1) % kInputs, false);
         continue;
       }
-      const Results results = resultsOf(ways[i]);
-      const bool isOurs = ways[i].what != What::kParts;
+      const Results results = resultsOf(way);
       if (parts.residual.empty()) parts = results;
-      if (isOurs && ours.residual.empty()) ours = results;
-      checks.sameSums(ways[i].name, results, parts);
-      if (isOurs) checks.same(ways[i].name, results, ours);
-      checks.norm(ways[i].name, results);
-      verifyStep(ways[i], checks);
+      if (way.isOurs() && ours.residual.empty()) ours = results;
+      runAgain(way);
+      try {
+        checks_->sameSums(way.name, results, parts);
+        if (way.isOurs()) checks_->same(way.name, results, ours);
+        checks_->norm(way.name, results);
+        checks_->sums(way.name, download<uint16_t>(residual_, count()), 0, true);
+      } catch (const Failure& failure) {
+        if (way.what != What::kPeer) throw;
+        shared_.blame(way.name, failure.what());
+      }
     }
     meet();
   }
-  void verifyStep(const Way& way, const NormChecks& checks) {
+  // One step by itself.
+  void runAgain(const Way& way) {
     reset();
     meet();
-    must(strettoCommForce(comm_, "all_reduce_add_rms_norm", way.algorithm, way.protocol, 0, 0),
-         "strettoCommForce");
+    force(way);
     step(way, 0);
     check(cudaStreamSynchronize(stream_), "a stream");
-    checks.sums(way.name, download<uint16_t>(residual_, count()), 0, true);
   }
   Results resultsOf(const Way& way) const {
     Results results;
@@ -328,36 +373,88 @@ class Rank {
     check(cudaMemcpy(all.data(), from, sizeof(T) * many, cudaMemcpyDeviceToHost), "a copy");
     return all;
   }
-  void print(const std::vector<Way>& ways, std::map<std::string, std::vector<double>>& times) const {
+  // ---- What is printed, by the first rank
+  // ------------------------------------------------------------------
+  using Times = std::map<std::string, std::vector<double>>;
+
+  void print(Times& times) {
     std::map<std::string, double> medians;
     for (auto& [name, all] : times) {
       std::sort(all.begin(), all.end());
-      medians[name] = all[all.size() / 2];
+      if (shared_.wrong.count(name) == 0) medians[name] = all[all.size() / 2];
     }
-    if (!shared_.setup.json) {
-      std::printf("%6d %6d", tokens_, hidden_);
-      for (const Way& way : ways) {
-        medians.count(way.name) != 0 ? std::printf(" %12.2f", medians[way.name]) : std::printf(" %12s", "-");
-      }
-      std::printf(" %8.3f\n", medians["fused"] / medians["parts"]);
-    } else {
-      for (const auto& [name, median] : medians) {
-        const auto& all = times[name];
-        std::printf(
-            "{\"ranks\": %d, \"call\": \"%s\", \"tokens\": %d, \"hidden\": %d, \"type\": \"bfloat16\", "
-            "\"way\": \"%s\", "
-            "\"microseconds\": %.3f, \"least\": %.3f, \"most\": %.3f, \"turns\": %zu, "
-            "\"verified\": true}\n",
-            shared_.setup.ranks, call().name, tokens_, hidden_, name.c_str(), median, all.front(), all.back(),
-            all.size());
+    for (const auto& [name, why] : shared_.wrong) shared_.notes.insert(name + ": WRONG: " + why);
+    for (const Way& way : shared_.ways) {
+      if (way.what == What::kPeer && shared_.unserved.count(way.name) != 0)
+        shared_.notes.insert(std::string(way.name) + " does not serve " + std::to_string(tokens_) + " x " +
+                             std::to_string(hidden_) + ": " + shared_.unserved[way.name]);
+    }
+    printLine(medians);
+    if (shared_.json != nullptr) printObjects(shared_.json, times);
+    std::fflush(nullptr);
+  }
+  void printLine(const std::map<std::string, double>& medians) const {
+    std::printf("%6d %6d", tokens_, hidden_);
+    for (const Way& way : shared_.ways) {
+      if (const auto found = medians.find(way.name); found != medians.end()) {
+        std::printf(" %11.2f", found->second);
+      } else {
+        std::printf(" %11s", shared_.wrong.count(way.name) != 0 ? "wrong" : "-");
       }
     }
-    std::fflush(stdout);
+    for (const Ratio& ratio : ratiosOf(shared_.ways)) {
+      double best = 0;
+      for (const std::string& way : ratio.of) {
+        const auto found = medians.find(way);
+        if (found != medians.end() && (best == 0 || found->second < best)) best = found->second;
+      }
+      best > 0 ? std::printf(" %9.3f", medians.at("fused") / best) : std::printf(" %9s", "-");
+    }
+    std::printf("\n");
+  }
+  void printObjects(FILE* file, const Times& times) const {
+    for (const Way& way : shared_.ways) {
+      std::fprintf(file,
+                   "{\"device\": \"%s\", \"ranks\": %d, \"self_loop\": %s, \"call\": \"%s\", \"tokens\": %d, "
+                   "\"hidden\": %d, \"type\": \"bfloat16\", \"way\": \"%s\", ",
+                   device_.c_str(), shared_.setup.ranks, shared_.setup.selfLoop ? "true" : "false",
+                   call().name, tokens_, hidden_, way.name);
+      const auto found = times.find(way.name);
+      if (found == times.end()) {
+        const auto why = shared_.unserved.find(way.name);
+        std::fprintf(file, "\"served\": false, \"why\": \"%s\"}\n",
+                     why != shared_.unserved.end() ? quoted(why->second).c_str() : "");
+        continue;
+      }
+      if (const auto wrong = shared_.wrong.find(way.name); wrong != shared_.wrong.end()) {
+        std::fprintf(file, "\"verified\": false, \"why\": \"%s\"}\n", quoted(wrong->second).c_str());
+        continue;
+      }
+      const std::vector<double>& all = found->second;
+      std::fprintf(file, "\"microseconds\": %.3f, \"least\": %.3f, \"most\": %.3f, \"turns\": %zu, ",
+                   all[all.size() / 2], all.front(), all.back(), all.size());
+      if (way.isBound()) {
+        const size_t bytes = way.what == What::kEmpty ? 0 : bytesOf(movesOf(inputs_[0]), count() / 8);
+        std::fprintf(file, "\"bytes_of_rank\": %zu}\n", bytes);
+      } else {
+        std::fprintf(file, "\"verified\": true}\n");
+      }
+    }
+  }
+  static std::string quoted(std::string text) {
+    for (char& each : text) {
+      if (each == '"' || each == '\\' || static_cast<unsigned char>(each) < ' ') each = '\'';
+    }
+    return text;
   }
 
   Shared& shared_;
   const int rank_;
   int tokens_ = 0, hidden_ = 0;
+  std::string device_;
+  unsigned processors_ = 0;
+  std::unique_ptr<NormChecks> checks_;
+  std::unique_ptr<PeerRank> peer_;
   ncclComm_t comm_ = nullptr, alone_ = nullptr;  // of all ranks, and of this one
   cudaStream_t stream_ = nullptr;
   cudaEvent_t began_ = nullptr, ended_ = nullptr;
@@ -382,6 +479,18 @@ void runRank(Shared& shared, int number) {
   }
 }
 
+void printHead(const Shared& shared) {
+  const Setup& setup = shared.setup;
+  std::printf(
+      "microseconds of a step; bfloat16, %d rank%s%s, call %s; parts: all-reduce, then a norm kernel\n",
+      setup.ranks, setup.ranks == 1 ? "" : "s", setup.shared ? " on one GPU" : "", setup.call.name);
+  if (!shared.whyNoPeer.empty()) std::printf("FlashInfer is not beside it: %s\n", shared.whyNoPeer.c_str());
+  std::printf("tokens hidden");
+  for (const Way& way : shared.ways) std::printf(" %11s", way.name);
+  for (const Ratio& ratio : ratiosOf(shared.ways)) std::printf(" %9s", ratio.name);
+  std::printf("\n");
+}
+
 int run(const Setup& setup) {
   if (setup.shared) {
     setenv("STRETTO_SHARED_DEVICE", "1", 1);
@@ -391,18 +500,13 @@ int run(const Setup& setup) {
   setenv("STRETTO_DEVICE", "cuda", 1);
   setenv("STRETTO_DETERMINISTIC", "1", 1);  // what is compared bit by bit reduces in rank order
   Shared shared(setup);
+  shared.deadline.expect("the start", setup.seconds);
   must(ncclGetUniqueId(&shared.id), "ncclGetUniqueId");
-  if (!setup.json) {
-    std::printf(
-        "microseconds of a step; bfloat16, %d ranks%s, call %s; parts: all-reduce, then a norm kernel\n",
-        setup.ranks, setup.shared ? " on one GPU" : "", setup.call.name);
-    std::printf("tokens hidden");
-    for (const Way& way : waysFor(setup.ranks)) std::printf(" %12s", way.name);
-    std::printf(" %8s\n", "ratio");
-  }
+  printHead(shared);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < setup.ranks; ++rank) ranks.emplace_back([&, rank] { runRank(shared, rank); });
   for (std::thread& rank : ranks) rank.join();
+  for (const std::string& note : shared.notes) std::printf("%s\n", note.c_str());
   return 0;
 }
 

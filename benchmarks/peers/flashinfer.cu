@@ -1,8 +1,9 @@
-// All-reduces of other people's inference servers, as functions that Python's ctypes can call: vLLM's custom
-// all-reduce and TensorRT-LLM's one-shot (Lamport) and two-shot. The kernels and the choice of their grids
-// are those of FlashInfer's headers, which are not ours and not here: tools/gpu_peers compiles this against
-// an unpacked wheel of flashinfer-python, and python/stretto/bench/flashinfer_driver.py loads the result.
-// Sums of bfloat16 between 2, 4 or 8 GPUs, the only case that is measured.
+// All-reduces of other people's inference servers, as C functions: vLLM's custom all-reduce and
+// TensorRT-LLM's one-shot (Lamport) and two-shot, the latter also with residual add and RMSNorm. The kernels
+// and the choice of their grids are those of FlashInfer's headers, which are not ours and not here:
+// tools/gpu_peers compiles this against an unpacked wheel of flashinfer-python.
+// python/stretto/bench/flashinfer_driver.py loads the result, and benchmarks/cuda/norm_driver.cu for
+// trtllmFused. Sums of bfloat16 between 2, 4 or 8 GPUs, the only case that is measured.
 #include <flashinfer/comm/trtllm_allreduce_fusion.cuh>
 #include <flashinfer/comm/vllm_custom_all_reduce.cuh>
 
@@ -10,12 +11,15 @@
 #include <exception>
 #include <string>
 
+#include "fused_call.hpp"
+
 namespace {
 
 namespace fusion = flashinfer::trtllm_allreduce_fusion;
 
+// Of this thread's last call that failed.
 std::string& mistake() {
-  static std::string text;
+  thread_local std::string text;
   return text;
 }
 
@@ -32,11 +36,31 @@ int answered(Function function) {
   }
 }
 
-template <int kRanks>
-cudaError_t launchFusion(const fusion::AllReduceFusionParams<__nv_bfloat16>& params) {
+using Params = fusion::AllReduceFusionParams<__nv_bfloat16>;
+using Pattern = fusion::AllReduceFusionPattern;
+
+template <Pattern kPattern, int kRanks>
+cudaError_t launchFusion(const Params& params) {
   constexpr bool kPdl = true, kFloatSums = true;
-  return fusion::allreduce_fusion_kernel_launcher<fusion::AllReduceFusionPattern::kAllReduce, __nv_bfloat16,
-                                                  kRanks, kFloatSums>(params, kPdl);
+  return fusion::allreduce_fusion_kernel_launcher<kPattern, __nv_bfloat16, kRanks, kFloatSums>(params, kPdl);
+}
+
+template <Pattern kPattern>
+cudaError_t launchFor(Params& params) {
+  params.pattern = kPattern;
+  if (params.nranks == 2) return launchFusion<kPattern, 2>(params);
+  if (params.nranks == 4) return launchFusion<kPattern, 4>(params);
+  if (params.nranks == 8) return launchFusion<kPattern, 8>(params);
+  throw std::runtime_error("TensorRT-LLM's kernels are for 2, 4 or 8 ranks");
+}
+
+// With an 8-bit copy there is a pattern for each kind of scale, and one more without the 16-bit tokens. Of a
+// tensor's scale that one is not measured.
+cudaError_t launchFused(const TrtllmFusedCall& call, Params& params) {
+  if (call.scale == kTrtllmNoScale) return launchFor<Pattern::kARResidualRMSNorm>(params);
+  if (call.scale == kTrtllmScaleOfTensor) return launchFor<Pattern::kARResidualRMSNormOutFP8Quant>(params);
+  if (call.normalised == nullptr) return launchFor<Pattern::kARResidualRMSNormDynamicFP8Quant>(params);
+  return launchFor<Pattern::kARResidualRMSNormOutDynamicFP8Quant>(params);
 }
 
 }  // namespace
@@ -116,7 +140,7 @@ struct TrtllmCall {
 
 int trtllmAllReduce(const TrtllmCall* call) {
   return answered([=] {
-    fusion::AllReduceFusionParams<__nv_bfloat16> params{};
+    Params params{};
     params.nranks = call->ranks;
     params.rank = call->rank;
     params.size = call->count;
@@ -125,13 +149,38 @@ int trtllmAllReduce(const TrtllmCall* call) {
     params.allreduce_in = call->input;
     params.allreduce_out = call->output;
     params.use_oneshot = call->oneShot != 0;
-    params.pattern = fusion::AllReduceFusionPattern::kAllReduce;
     params.trigger_completion_at_end = true;  // FlashInfer's default
     params.stream = static_cast<cudaStream_t>(call->stream);
-    if (call->ranks == 2) return launchFusion<2>(params);
-    if (call->ranks == 4) return launchFusion<4>(params);
-    if (call->ranks == 8) return launchFusion<8>(params);
-    throw std::runtime_error("TensorRT-LLM's kernels are for 2, 4 or 8 ranks");
+    return launchFor<Pattern::kAllReduce>(params);
+  });
+}
+
+int trtllmFused(const TrtllmFusedCall* call) {
+  return answered([=] {
+    if (call->size != sizeof *call)
+      throw std::runtime_error("the caller was built with another benchmarks/peers/fused_call.hpp");
+    if (call->normalised == nullptr && call->scale != kTrtllmScaleOfToken)
+      throw std::runtime_error("without normalised tokens only a scale of each token is measured");
+    // This library has a CUDA runtime of its own, which knows nothing of the caller's choice.
+    if (const cudaError_t status = cudaSetDevice(call->device); status != cudaSuccess) return status;
+    Params params{};
+    params.nranks = call->ranks;
+    params.rank = call->rank;
+    params.size = call->tokens * call->hidden;
+    params.hidden_dim = call->hidden;
+    params.workspace = static_cast<void**>(call->workspace);
+    params.allreduce_in = call->input;
+    params.residual_in = params.residual_out = call->residual;
+    params.norm_out = call->normalised;
+    params.quant_out = call->codes;
+    if (call->scale == kTrtllmScaleOfTensor) params.scale_factor = call->scales;
+    if (call->scale == kTrtllmScaleOfToken) params.scale_out = call->scales;
+    params.rms_gamma = call->gamma;
+    params.rms_eps = call->epsilon;
+    params.use_oneshot = call->oneShot != 0;
+    params.trigger_completion_at_end = call->early == 0;
+    params.stream = static_cast<cudaStream_t>(call->stream);
+    return launchFused(*call, params);
   });
 }
 
