@@ -26,23 +26,21 @@
 // --seconds: for a way to be recorded, timed once or verified; a kernel that hangs ends the program then.
 #include <algorithm>
 #include <barrier>
-#include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "deadline.hpp"
 #include "engine_norm.cuh"
+#include "norm_buffers.cuh"
 #include "norm_checks.hpp"
 #include "norm_floor.cuh"
 #include "norm_peer.cuh"
+#include "norm_report.hpp"
 #include "norm_setup.hpp"
 
 namespace stretto::bench {
@@ -61,36 +59,33 @@ struct Shared {
   explicit Shared(const Setup& given)
       : setup(given),
         whyNoPeer(given.flashinfer.empty() ? "its library was not named" : whyPeerDoesNotServe(given)),
+        peer(whyNoPeer.empty() ? std::make_unique<PeerLibrary>(given.flashinfer) : nullptr),
+        ways(waysFor(given, peer != nullptr)),
+        report(given, ways),
         meeting(given.ranks),
         times(static_cast<size_t>(given.ranks)),
         places(static_cast<size_t>(given.ranks)),
-        lines(static_cast<size_t>(given.ranks)) {
-    if (whyNoPeer.empty()) peer = std::make_unique<PeerLibrary>(given.flashinfer);
-    ways = waysFor(given, peer != nullptr);
-    if (!given.json.empty() && (json = std::fopen(given.json.c_str(), "w")) == nullptr)
-      throw Failure("--json " + given.json + ": " + std::strerror(errno));
-  }
+        lines(static_cast<size_t>(given.ranks)) {}
   const Setup& setup;
   const std::string whyNoPeer;
-  std::unique_ptr<PeerLibrary> peer;
-  std::vector<Way> ways;
+  const std::unique_ptr<PeerLibrary> peer;
+  const std::vector<Way> ways;
+  Report report;  // used by the first rank
   ncclUniqueId id;
   std::barrier<> meeting;
   Deadline& deadline = *new Deadline("norm_driver");
-  FILE* json = nullptr;
   // Of each rank: its time, what peers know of its workspace, and its lines of a floor.
   std::vector<double> times;
   std::vector<PeerRank::Places> places;
   std::vector<void*> lines;
 
-  // What was wrong with a way, or why it does not serve, as the first rank says that finds out.
+  // What was wrong with a way, as the first rank says that finds out.
   void blame(const char* way, const std::string& why) {
     const std::lock_guard lock(mutex);
-    wrong.emplace(way, why);
+    outcome.wrong.emplace(way, why);
   }
   std::mutex mutex;
-  std::map<std::string, std::string> wrong, unserved;
-  std::set<std::string> notes;  // for the end
+  Outcome outcome;  // but for `wrong` written by the first rank
 };
 
 class Rank {
@@ -101,15 +96,9 @@ class Rank {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     check(cudaEventCreate(&began_), "an event");
     check(cudaEventCreate(&ended_), "an event");
-    const size_t bytes = 2 * setup.mostElements();
-    for (void*& input : inputs_) check(cudaMalloc(&input, bytes), "memory");
-    for (void** place : {&residual_, &start_, &sum_, &normalised_, &reduced_, &codes_})
-      check(cudaMalloc(place, bytes), "memory");
-    for (void** place : {&gamma_, &bias_}) check(cudaMalloc(place, 2 * kMostHidden), "memory");
-    const size_t tokens = *std::max_element(setup.tokens.begin(), setup.tokens.end());
-    check(cudaMalloc(reinterpret_cast<void**>(&scales_), sizeof(float) * tokens), "memory");
+    buffers_.allocate(setup);
     if (setup.selfLoop && setup.ranks > 1)
-      check(cudaMalloc(&shared.lines[static_cast<size_t>(rank)], bytes), "memory");
+      check(cudaMalloc(&shared.lines[static_cast<size_t>(rank)], 2 * setup.mostElements()), "memory");
     must(ncclCommInitRank(&comm_, setup.ranks, shared.id, rank), "ncclCommInitRank");
     ncclUniqueId own;
     must(ncclGetUniqueId(&own), "ncclGetUniqueId");
@@ -118,7 +107,7 @@ class Rank {
       peer_ = std::make_unique<PeerRank>(*shared.peer, setup, rank, shared.places, shared.meeting);
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, setup.shared ? 0 : rank), "the device's properties");
-    device_ = properties.name;
+    if (rank == 0) shared.outcome.device = properties.name;
     processors_ = static_cast<unsigned>(properties.multiProcessorCount);
   }
 
@@ -126,7 +115,8 @@ class Rank {
     tokens_ = tokens;
     hidden_ = hidden;
     checks_ = std::make_unique<NormChecks>(call(), shared_.setup.ranks, tokens, hidden);
-    fill();
+    buffers_.fill(*checks_, rank_);
+    reset();
     std::vector<cudaGraphExec_t> graphs;
     for (const Way& way : shared_.ways) {
       expect(way, "to be recorded");
@@ -144,11 +134,7 @@ class Rank {
     for (cudaGraphExec_t graph : graphs) {
       if (graph != nullptr) check(cudaGraphExecDestroy(graph), "a graph's end");
     }
-    if (rank_ == 0) {
-      print(times);
-      shared_.wrong.clear();
-      shared_.unserved.clear();
-    }
+    if (rank_ == 0) report(std::move(times));
     meet();
   }
 
@@ -163,60 +149,42 @@ class Rank {
         shared_.setup.seconds);
   }
 
-  void fill() {
-    const auto upload = [](void* to, const std::vector<uint16_t>& from) {
-      check(cudaMemcpy(to, from.data(), 2 * from.size(), cudaMemcpyHostToDevice), "a copy");
-    };
-    for (int i = 0; i < kInputs; ++i) upload(inputs_[i], checks_->input(rank_, i));
-    upload(start_, checks_->start());
-    upload(gamma_, checks_->gamma());
-    upload(bias_, checks_->bias());
-    reset();
-  }
   const Call& call() const { return shared_.setup.call; }
-  // Results that nobody writes show as zeros, and scales that are given are the same in each run.
-  void reset() {
-    check(cudaMemcpyAsync(residual_, start_, 2 * count(), cudaMemcpyDeviceToDevice, stream_), "a copy");
-    for (void* place : {sum_, normalised_, reduced_, codes_})
-      check(cudaMemsetAsync(place, 0, 2 * count(), stream_), "zeros");
-    const std::vector<float> scales(static_cast<size_t>(tokens_), kTensorScale);
-    check(cudaMemcpyAsync(scales_, scales.data(), sizeof(float) * scales.size(), cudaMemcpyHostToDevice,
-                          stream_),
-          "a copy");
-    check(cudaStreamSynchronize(stream_), "a stream");
-  }
+  void reset() const { buffers_.reset(static_cast<size_t>(tokens_), count(), stream_); }
 
   void step(const Way& way, int number) {
-    void* const input = inputs_[number % kInputs];
+    void* const input = buffers_.inputs[number % kInputs];
     switch (way.what) {
       case What::kFused:
-        return callNorm(input, call().wantsReduced ? reduced_ : nullptr, comm_);
+        return callNorm(input, call().wantsReduced ? buffers_.reduced : nullptr, comm_);
       case What::kPeer:
         return callPeer(way, input);
       case What::kEmpty:
         return launchEmpty(stream_);
       case What::kMove:
-        return launchMoves(movesOf(input), count() / 8, blocksOfMoves(), stream_);
+        return move(input);
       case What::kFloor:
-        launchMoves(movesOf(input), count() / 8, blocksOfMoves(), stream_);
+        move(input);
         return launchEmpty(stream_);
       default:
         break;
     }
-    must(ncclAllReduce(input, sum_, count(), ncclBfloat16, ncclSum, comm_, stream_), "ncclAllReduce");
+    must(ncclAllReduce(input, buffers_.sum, count(), ncclBfloat16, ncclSum, comm_, stream_), "ncclAllReduce");
     if (way.what == What::kParts)
-      launchEngineNorm(call(), {sum_, residual_, bias_, gamma_, normalised_, codes_, scales_}, tokens_,
-                       hidden_, kEpsilon, stream_);
-    if (way.what == What::kOwnParts) callNorm(sum_, nullptr, alone_);
+      launchEngineNorm(call(),
+                       {buffers_.sum, buffers_.residual, buffers_.bias, buffers_.gamma, buffers_.normalised,
+                        buffers_.codes, buffers_.scales},
+                       tokens_, hidden_, kEpsilon, stream_);
+    if (way.what == What::kOwnParts) callNorm(buffers_.sum, nullptr, alone_);
   }
   void callPeer(const Way& way, void* input) {
     TrtllmFusedCall peer;
     peer.input = input;
-    peer.residual = residual_;
-    peer.gamma = gamma_;
-    peer.normalised = call().wantsNormalised ? normalised_ : nullptr;
-    peer.codes = codes_;
-    peer.scales = scales_;
+    peer.residual = buffers_.residual;
+    peer.gamma = buffers_.gamma;
+    peer.normalised = call().wantsNormalised ? buffers_.normalised : nullptr;
+    peer.codes = buffers_.codes;
+    peer.scales = buffers_.scales;
     peer.stream = stream_;
     peer.epsilon = kEpsilon;
     peer.tokens = tokens_;
@@ -225,21 +193,10 @@ class Rank {
     if (call().scaling == strettoScalePerToken) peer.scale = kTrtllmScaleOfToken;
     peer_->run(way, peer);
   }
-  Moves movesOf(const void* input) const {
-    const auto packs = [](void* place, bool wanted) { return wanted ? static_cast<uint4*>(place) : nullptr; };
-    const bool isPair = shared_.setup.ranks == 2;
-    const auto own = static_cast<size_t>(rank_);
-    Moves moves{};
-    moves.input = static_cast<const uint4*>(input);
-    moves.residual = packs(residual_, true);
-    moves.normalised = packs(normalised_, call().wantsNormalised);
-    moves.reduced = packs(reduced_, call().wantsReduced);
-    moves.codes = call().scaling != strettoScaleNone ? static_cast<uint2*>(codes_) : nullptr;
-    if (isPair) moves.sent = packs(shared_.lines[1 - own], true);
-    if (isPair) moves.received = packs(shared_.lines[own], true);
-    return moves;
+  void move(const void* input) const {
+    const unsigned blocks = 4 * processors_ / static_cast<unsigned>(shared_.setup.ranks);
+    launchMoves(buffers_.movesOf(call(), input, rank_, shared_.lines), count() / 8, blocks, stream_);
   }
-  unsigned blocksOfMoves() const { return 4 * processors_ / static_cast<unsigned>(shared_.setup.ranks); }
   void callNorm(const void* input, void* reduced, ncclComm_t comm) {
     strettoAddRmsNorm_t norm = STRETTO_ADD_RMS_NORM_INITIALIZER;
     norm.tokens = static_cast<size_t>(tokens_);
@@ -247,15 +204,15 @@ class Rank {
     norm.type = ncclBfloat16;
     norm.epsilon = kEpsilon;
     norm.input = input;
-    norm.residual = norm.residualOut = residual_;
-    norm.bias = call().hasBias ? bias_ : nullptr;
-    norm.gamma = gamma_;
-    norm.normalised = call().wantsNormalised ? normalised_ : nullptr;
+    norm.residual = norm.residualOut = buffers_.residual;
+    norm.bias = call().hasBias ? buffers_.bias : nullptr;
+    norm.gamma = buffers_.gamma;
+    norm.normalised = call().wantsNormalised ? buffers_.normalised : nullptr;
     norm.reduced = reduced;
     norm.scaling = call().scaling;
     norm.quantisedType = ncclFloat8e4m3;
-    norm.quantised = codes_;
-    norm.scales = scales_;
+    norm.quantised = buffers_.codes;
+    norm.scales = buffers_.scales;
     must(strettoAllReduceAddRmsNorm(&norm, comm, stream_), "strettoAllReduceAddRmsNorm");
   }
 
@@ -277,7 +234,7 @@ class Rank {
     }
     check(cudaStreamSynchronize(stream_), "a stream");
     if (!why.empty()) {
-      if (rank_ == 0) shared_.unserved[way.name] = why;
+      if (rank_ == 0) shared_.outcome.unserved[way.name] = why;
       return nullptr;
     }
     cudaGraph_t graph = nullptr;
@@ -329,7 +286,7 @@ class Rank {
       check(cudaGraphLaunch(graphs[i], stream_), "a graph");
       check(cudaStreamSynchronize(stream_), "a stream");
       if (way.what == What::kSum) {
-        checks_->sums(way.name, download<uint16_t>(sum_, count()), (kSteps - 1) % kInputs, false);
+        checks_->sums(way.name, download<uint16_t>(buffers_.sum, count()), (kSteps - 1) % kInputs, false);
         continue;
       }
       const Results results = resultsOf(way);
@@ -340,7 +297,7 @@ class Rank {
         checks_->sameSums(way.name, results, parts);
         if (way.isOurs()) checks_->same(way.name, results, ours);
         checks_->norm(way.name, results);
-        checks_->sums(way.name, download<uint16_t>(residual_, count()), 0, true);
+        checks_->sums(way.name, download<uint16_t>(buffers_.residual, count()), 0, true);
       } catch (const Failure& failure) {
         if (way.what != What::kPeer) throw;
         shared_.blame(way.name, failure.what());
@@ -358,110 +315,38 @@ class Rank {
   }
   Results resultsOf(const Way& way) const {
     Results results;
-    results.residual = download<uint16_t>(residual_, count());
-    if (call().wantsNormalised) results.normalised = download<uint16_t>(normalised_, count());
+    results.residual = download<uint16_t>(buffers_.residual, count());
+    if (call().wantsNormalised) results.normalised = download<uint16_t>(buffers_.normalised, count());
     if (call().wantsReduced)
-      results.reduced = download<uint16_t>(way.what == What::kFused ? reduced_ : sum_, count());
+      results.reduced =
+          download<uint16_t>(way.what == What::kFused ? buffers_.reduced : buffers_.sum, count());
     if (call().scaling == strettoScaleNone) return results;
-    results.codes = download<uint8_t>(codes_, count());
-    results.scales = download<float>(scales_, static_cast<size_t>(tokens_));
+    results.codes = download<uint8_t>(buffers_.codes, count());
+    results.scales = download<float>(buffers_.scales, static_cast<size_t>(tokens_));
     return results;
   }
-  template <typename T>
-  std::vector<T> download(const void* from, size_t many) const {
-    std::vector<T> all(many);
-    check(cudaMemcpy(all.data(), from, sizeof(T) * many, cudaMemcpyDeviceToHost), "a copy");
-    return all;
-  }
-  // ---- What is printed, by the first rank
-  // ------------------------------------------------------------------
-  using Times = std::map<std::string, std::vector<double>>;
-
-  void print(Times& times) {
-    std::map<std::string, double> medians;
-    for (auto& [name, all] : times) {
-      std::sort(all.begin(), all.end());
-      if (shared_.wrong.count(name) == 0) medians[name] = all[all.size() / 2];
-    }
-    for (const auto& [name, why] : shared_.wrong) shared_.notes.insert(name + ": WRONG: " + why);
-    for (const Way& way : shared_.ways) {
-      if (way.what == What::kPeer && shared_.unserved.count(way.name) != 0)
-        shared_.notes.insert(std::string(way.name) + " does not serve " + std::to_string(tokens_) + " x " +
-                             std::to_string(hidden_) + ": " + shared_.unserved[way.name]);
-    }
-    printLine(medians);
-    if (shared_.json != nullptr) printObjects(shared_.json, times);
-    std::fflush(nullptr);
-  }
-  void printLine(const std::map<std::string, double>& medians) const {
-    std::printf("%6d %6d", tokens_, hidden_);
-    for (const Way& way : shared_.ways) {
-      if (const auto found = medians.find(way.name); found != medians.end()) {
-        std::printf(" %11.2f", found->second);
-      } else {
-        std::printf(" %11s", shared_.wrong.count(way.name) != 0 ? "wrong" : "-");
-      }
-    }
-    for (const Ratio& ratio : ratiosOf(shared_.ways)) {
-      double best = 0;
-      for (const std::string& way : ratio.of) {
-        const auto found = medians.find(way);
-        if (found != medians.end() && (best == 0 || found->second < best)) best = found->second;
-      }
-      best > 0 ? std::printf(" %9.3f", medians.at("fused") / best) : std::printf(" %9s", "-");
-    }
-    std::printf("\n");
-  }
-  void printObjects(FILE* file, const Times& times) const {
-    for (const Way& way : shared_.ways) {
-      std::fprintf(file,
-                   "{\"device\": \"%s\", \"ranks\": %d, \"self_loop\": %s, \"call\": \"%s\", \"tokens\": %d, "
-                   "\"hidden\": %d, \"type\": \"bfloat16\", \"way\": \"%s\", ",
-                   device_.c_str(), shared_.setup.ranks, shared_.setup.selfLoop ? "true" : "false",
-                   call().name, tokens_, hidden_, way.name);
-      const auto found = times.find(way.name);
-      if (found == times.end()) {
-        const auto why = shared_.unserved.find(way.name);
-        std::fprintf(file, "\"served\": false, \"why\": \"%s\"}\n",
-                     why != shared_.unserved.end() ? quoted(why->second).c_str() : "");
-        continue;
-      }
-      if (const auto wrong = shared_.wrong.find(way.name); wrong != shared_.wrong.end()) {
-        std::fprintf(file, "\"verified\": false, \"why\": \"%s\"}\n", quoted(wrong->second).c_str());
-        continue;
-      }
-      const std::vector<double>& all = found->second;
-      std::fprintf(file, "\"microseconds\": %.3f, \"least\": %.3f, \"most\": %.3f, \"turns\": %zu, ",
-                   all[all.size() / 2], all.front(), all.back(), all.size());
-      if (way.isBound()) {
-        const size_t bytes = way.what == What::kEmpty ? 0 : bytesOf(movesOf(inputs_[0]), count() / 8);
-        std::fprintf(file, "\"bytes_of_rank\": %zu}\n", bytes);
-      } else {
-        std::fprintf(file, "\"verified\": true}\n");
-      }
-    }
-  }
-  static std::string quoted(std::string text) {
-    for (char& each : text) {
-      if (each == '"' || each == '\\' || static_cast<unsigned char>(each) < ' ') each = '\'';
-    }
-    return text;
+  void report(std::map<std::string, std::vector<double>> times) {
+    Outcome& outcome = shared_.outcome;
+    outcome.tokens = tokens_;
+    outcome.hidden = hidden_;
+    outcome.times = std::move(times);
+    const Moves moves = buffers_.movesOf(call(), buffers_.inputs[0], rank_, shared_.lines);
+    outcome.bytesOfStep = bytesOf(moves, count() / 8);
+    shared_.report.add(outcome);
+    outcome.wrong.clear();
+    outcome.unserved.clear();
   }
 
   Shared& shared_;
   const int rank_;
   int tokens_ = 0, hidden_ = 0;
-  std::string device_;
   unsigned processors_ = 0;
   std::unique_ptr<NormChecks> checks_;
   std::unique_ptr<PeerRank> peer_;
   ncclComm_t comm_ = nullptr, alone_ = nullptr;  // of all ranks, and of this one
   cudaStream_t stream_ = nullptr;
   cudaEvent_t began_ = nullptr, ended_ = nullptr;
-  void* inputs_[kInputs] = {};
-  void *residual_ = nullptr, *start_ = nullptr, *sum_ = nullptr, *normalised_ = nullptr, *reduced_ = nullptr;
-  void *gamma_ = nullptr, *bias_ = nullptr, *codes_ = nullptr;
-  float* scales_ = nullptr;
+  Buffers buffers_;
 };
 
 // A rank that fails ends the program: others wait for it.
@@ -479,18 +364,6 @@ void runRank(Shared& shared, int number) {
   }
 }
 
-void printHead(const Shared& shared) {
-  const Setup& setup = shared.setup;
-  std::printf(
-      "microseconds of a step; bfloat16, %d rank%s%s, call %s; parts: all-reduce, then a norm kernel\n",
-      setup.ranks, setup.ranks == 1 ? "" : "s", setup.shared ? " on one GPU" : "", setup.call.name);
-  if (!shared.whyNoPeer.empty()) std::printf("FlashInfer is not beside it: %s\n", shared.whyNoPeer.c_str());
-  std::printf("tokens hidden");
-  for (const Way& way : shared.ways) std::printf(" %11s", way.name);
-  for (const Ratio& ratio : ratiosOf(shared.ways)) std::printf(" %9s", ratio.name);
-  std::printf("\n");
-}
-
 int run(const Setup& setup) {
   if (setup.shared) {
     setenv("STRETTO_SHARED_DEVICE", "1", 1);
@@ -502,11 +375,11 @@ int run(const Setup& setup) {
   Shared shared(setup);
   shared.deadline.expect("the start", setup.seconds);
   must(ncclGetUniqueId(&shared.id), "ncclGetUniqueId");
-  printHead(shared);
+  shared.report.begin(shared.whyNoPeer);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < setup.ranks; ++rank) ranks.emplace_back([&, rank] { runRank(shared, rank); });
   for (std::thread& rank : ranks) rank.join();
-  for (const std::string& note : shared.notes) std::printf("%s\n", note.c_str());
+  shared.report.end();
   return 0;
 }
 
