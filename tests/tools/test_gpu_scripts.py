@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,62 @@ def test_groups_are_measured_on_every_library_that_is_here(machine: Machine) -> 
     groups = of(calls, "nccl_driver", "--group")
     assert [value(call, "--group") for call in groups] == ["1", "4", "16"]
     assert {value(call, "--name") for call in groups} == {"stretto"}
+
+
+def test_norms_are_measured_by_every_call_and_on_one_gpu(machine: Machine) -> None:
+    machine.program("norm_driver", 'echo "peer $STRETTO_BENCH_FLASHINFER, library $LD_LIBRARY_PATH" >>"$CALLS"\n')
+    said, calls = machine.run("gpu_tables", "--parts", "norms", "--norm-seconds", "7")
+    runs = of(calls, "norm_driver", "--json")
+    kinds = ["plain", "per_token", "per_tensor", "per_token_alone", "bias", "reduced"]
+    assert [value(run, "--call") for run in runs if "--call" in run] == kinds
+    assert {value(run, "--ranks") for run in runs if "--call" in run} == {"2"}
+    assert [value(run, "--ranks") for run in runs if "--self-loop" in run] == ["1", "2"]
+    for run in runs:
+        assert value(run, "--tokens") == "1,8,32,128,512,2048"
+        assert value(run, "--hidden") == "4096,5120,7168,8192"
+    assert len({value(run, "--json") for run in runs}) == 8
+    assert f"peer , library {machine.programs}" in calls
+    assert "without FlashInfer's kernels" in said
+    (machine.programs / "libflashinfer_peers.so").touch()
+    said, calls = machine.run("gpu_tables", "--parts", "norms")
+    assert f"peer {machine.programs}/libflashinfer_peers.so, library {machine.programs}" in calls
+    assert "without FlashInfer's kernels" not in said
+    assert "status 0" in said.splitlines()[-1]
+
+
+def test_a_norm_that_takes_too_long_or_fails_does_not_stop_the_others(machine: Machine) -> None:
+    machine.program("norm_driver", 'case $* in *plain*) sleep 50 ;; *bias*) exit 3 ;; esac\necho "a line"\n')
+    began = time.monotonic()
+    said, calls = machine.run("gpu_tables", "--parts", "norms", "--norm-seconds", "1")
+    assert time.monotonic() - began < 25
+    assert len(of(calls, "norm_driver", "--json")) == 8
+    assert "FAILED plain: status none: stopped after its time" in said
+    assert "FAILED bias: status 3" in said
+    assert said.count("FAILED") == 2
+    assert (machine.folder / "out" / "norms" / "reduced.txt").read_text() == "a line\n"
+    assert "status 1" in said.splitlines()[-1]
+
+
+def test_norms_for_which_no_time_is_left_are_left_out(machine: Machine) -> None:
+    machine.program("norm_driver", "sleep 6\n")
+    said, calls = machine.run("gpu_tables", "--parts", "norms,lab", "--seconds", "17")
+    assert len(of(calls, "norm_driver", "--json")) == 2
+    assert "no time left for norms from per_tensor on" in said
+    assert "no time left for lab" in said
+
+
+def test_the_lab_runs_where_the_package_is_installed(machine: Machine) -> None:
+    said, calls = machine.run("gpu_tables", "--parts", "lab")
+    (lab,) = of(calls, "python", "-m stretto lab decode")
+    assert (value(lab, "--device"), value(lab, "--ranks"), value(lab, "--batch")) == ("cuda", "2", "1,4,16,64")
+    assert "--backends" not in lab  # all that there are
+    assert "left out" not in said
+
+
+def test_the_lab_is_left_out_in_words_where_the_package_is_not_installed(machine: Machine) -> None:
+    machine.program("python", "case $* in *import*) echo \"No module named 'triton'\" >&2 && exit 1 ;; esac\n")
+    said, calls = machine.run("gpu_tables", "--parts", "lab")
+    assert of(calls, "python", "lab decode") == []
+    assert "left out: " in said
+    assert "lacks the installed package stretto, PyTorch or Triton: No module named 'triton'" in said
+    assert "status 0" in said.splitlines()[-1]
