@@ -4,7 +4,7 @@
 // are threads of this process.
 //
 //   norm_driver [--ranks 2] [--shared] [--self-loop] [--call plain] [--tokens 1,8,...] [--hidden 4096,...]
-//   [--flashinfer LIBRARY] [--turns 7] [--seconds 60] [--json FILE]
+//   [--flashinfer LIBRARY] [--without NAMES] [--turns 7] [--seconds 60] [--json FILE]
 //
 // --shared: all ranks on the first GPU. --call: what is wanted beside residual and normalised tokens: plain
 // (nothing), bias, reduced (the raw sums), per_token or per_tensor (an 8-bit copy as well), per_token_alone
@@ -23,7 +23,8 @@
 // and receives, twice at once, through the memory of the same GPU. "bytes" is a kernel that moves what a step
 // moves and computes nothing, "empty" an empty one, and "floor" the one after the other in one graph.
 //
-// --seconds: for a way to be recorded, timed once or verified; a kernel that hangs ends the program then.
+// --seconds: for a way to be recorded, timed once or verified; a kernel that hangs ends the program then,
+// which names it. --without: ways that are left out, by their names in the table, with commas.
 #include <algorithm>
 #include <barrier>
 #include <cstdio>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ struct Setup {
   bool shared = false;
   bool selfLoop = false;
   int turns = 7;
-  int seconds = 60;              // for a way to be recorded, timed once or verified
-  std::string flashinfer, json;  // files
+  int seconds = 60;                  // for a way to be recorded, timed once or verified
+  std::string flashinfer, json;      // files
+  std::vector<std::string> without;  // names of ways
   Call call = kCalls[0];
   std::vector<int> tokens = {1, 8, 32, 128, 512, 2048};
   std::vector<int> hidden = {4096, 5120, 7168, 8192};
@@ -42,6 +44,21 @@ inline std::vector<int> numbersIn(const char* list) {
   return numbers;
 }
 
+inline std::vector<std::string> namesIn(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    names.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+// Ways that --without can name. The fused call and its parts are always measured.
+inline constexpr const char* kOptional[] = {"sum alone", "own parts",   "one_shot", "chunks+norm",
+                                            "two_shot",  "fi one-shot", "fi early", "fi two-shot",
+                                            "empty",     "bytes",       "floor"};
+
 inline void checkSetup(const Setup& setup) {
   const auto within = [](const std::vector<int>& of, auto fits) {
     return !of.empty() && std::all_of(of.begin(), of.end(), fits);
@@ -51,6 +68,10 @@ inline void checkSetup(const Setup& setup) {
     throw Failure("--hidden: multiples of 8 up to 16384, as the norm kernel after an all-reduce has them");
   if (!within(setup.tokens, [](int tokens) { return tokens > 0 && tokens <= 1 << 16; }))
     throw Failure("--tokens: 1 to 65536");
+  for (const std::string& name : setup.without) {
+    if (std::find(std::begin(kOptional), std::end(kOptional), name) == std::end(kOptional))
+      throw Failure("--without " + name + ": a way by its name in the table, but for parts and fused");
+  }
   if (setup.turns < 1 || setup.seconds < 1) throw Failure("--turns and --seconds: 1 or more");
   if (setup.selfLoop && setup.ranks > 2)
     throw Failure("--self-loop: one rank, or two, whose floor is that of one-shot");
@@ -84,10 +105,12 @@ inline Setup setupFrom(int count, char** words) {
       setup.flashinfer = value;
     } else if (word == "--json") {
       setup.json = value;
+    } else if (word == "--without") {
+      setup.without = namesIn(value);
     } else {
       throw Failure(
           "norm_driver [--ranks N] [--shared] [--self-loop] [--call NAME] [--tokens LIST] [--hidden LIST] "
-          "[--flashinfer LIBRARY] [--turns N] [--seconds N] [--json FILE]");
+          "[--flashinfer LIBRARY] [--without NAMES] [--turns N] [--seconds N] [--json FILE]");
     }
   }
   if (setup.ranks == 0) setup.ranks = setup.selfLoop ? 1 : 2;
@@ -129,6 +152,8 @@ inline std::vector<Way> waysFor(const Setup& setup, bool withPeer) {
     ways.push_back({"bytes", What::kMove});
     ways.push_back({"floor", What::kFloor});
   }
+  for (const std::string& name : setup.without)
+    std::erase_if(ways, [&](const Way& way) { return way.name == name; });
   return ways;
 }
 
