@@ -32,6 +32,7 @@ struct Form {
   Algorithm algorithm;
 
   size_t sends() const { return collective == Collective::kReduceScatter ? static_cast<size_t>(ranks) : 1; }
+  size_t receives() const { return collective == Collective::kAllGather ? static_cast<size_t>(ranks) : 1; }
   std::string name() const {
     return std::string(collective == Collective::kAllReduce ? "AllReduce" : "ReduceScatter") +
            (algorithm == Algorithm::kTwoShot ? "TwoShot" : "") + "Among" + std::to_string(ranks);
@@ -83,8 +84,8 @@ class Course {
   // `count`: other than the step's, on a rank that is wrong.
   void enqueue(const Step& step, int rank, uint64_t number, size_t count) {
     const size_t bytes = count * sizeof(float), sent = bytes * step.form.sends();
-    Buffer& result = results_.emplace_back(machine_, bytes, step.offset);
-    const bool inPlace = step.inPlace && step.form.sends() == 1;
+    Buffer& result = results_.emplace_back(machine_, bytes * step.form.receives(), step.offset);
+    const bool inPlace = step.inPlace && step.form.sends() == 1 && step.form.receives() == 1;
     const Buffer& input = inPlace ? result : inputs_.emplace_back(machine_, sent, step.offset);
     std::memcpy(input.data(), dataOf(ranks_.size()).inputs[static_cast<size_t>(rank)].data(), sent);
     Launch launch;
@@ -113,10 +114,14 @@ class Course {
       const auto ranks = static_cast<size_t>(ranks_.size());
       const Step& step = steps_[i / ranks];
       const size_t bytes = step.count * sizeof(float), rank = i % ranks;
-      const std::vector<char>& whole = dataOf(ranks_.size()).expected;
-      const char* const expected = whole.data() + (step.form.sends() == 1 ? 0 : rank * bytes);
-      ASSERT_EQ(std::memcmp(results_[i].data(), expected, bytes), 0)
-          << step.count << " elements by " << step.blocks << " blocks, rank " << rank;
+      const Dataset& data = dataOf(ranks_.size());
+      for (size_t part = 0; part < step.form.receives(); ++part) {
+        const char* const expected = step.form.receives() > 1
+                                         ? data.inputs[part].data()
+                                         : data.expected.data() + (step.form.sends() == 1 ? 0 : rank * bytes);
+        ASSERT_EQ(std::memcmp(results_[i].data() + part * bytes, expected, bytes), 0)
+            << step.count << " elements by " << step.blocks << " blocks, rank " << rank;
+      }
       ASSERT_TRUE(results_[i].isGuarded());
     }
   }
@@ -184,6 +189,22 @@ TEST_P(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
       steps.push_back(step);
     }
     Course course(seed, GetParam());
+    course.enqueue(steps);
+    course.check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+// An all-gather between two ranks has a kernel for exactly two; a sum of floats in warp chunks, which only a user
+// or a table of the user's asks for, has the one for any number. Both walk the same rings, several times round.
+TEST(WarpChunksBetweenTwo, GoRoundTheSameRingsInEitherKernel) {
+  constexpr Form kAllGather = {2, Collective::kAllGather, Algorithm::kPush};
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    SCOPED_TRACE(seed);
+    std::vector<Step> steps;
+    for (int i = 0; i < 6; ++i)
+      steps.push_back({kMost, 1, false, 0, i % 2 == 0 ? kAllGather : kAllReduce, Protocol::kWarpChunks});
+    Course course(seed, 2);
     course.enqueue(steps);
     course.check();
     if (HasFatalFailure()) return;

@@ -194,10 +194,12 @@ template <typename Reducer, typename Format, int kRanks>
 template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
-  constexpr bool kHalfRing = kRanks == 2;
+  // Two ranks keep to half a ring instead of read marks, whatever kernel serves them: those for two and those
+  // for any number walk the same rings.
+  const bool halfRing = ranks() == 2;
   const int places = static_cast<int>(layout().warpChunks) / 2;  // a warp fills one while the other is read
   const int warps = std::min(coop_.count / kStages / kWarp, places);
-  const uint32_t ahead = kHalfRing ? layout().warpChunks / (2 * static_cast<uint32_t>(warps)) : ~0u;
+  const uint32_t ahead = halfRing ? layout().warpChunks / (2 * static_cast<uint32_t>(warps)) : ~0u;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int mine = warp / warps;
   const int place = warp % warps;
@@ -219,10 +221,10 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     if (__any_sync(0xffffffff, loadShared(shared_.failed) != 0)) break;
     fenceBlock();
     epoch_ = before + chunk + 1;
-    if (!kHalfRing && mine + 1 < kStages && !awaitRead(static_cast<Phase>(mine))) break;
+    if (!halfRing && mine + 1 < kStages && !awaitRead(static_cast<Phase>(mine))) break;
     int stage = 0;
     ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
-    if (!kHalfRing && mine + 1 == kStages && status.ok()) {
+    if (!halfRing && mine + 1 == kStages && status.ok()) {
       // All phases of the ring count the same epochs. The last stage also marks those phases as read that
       // this operation does not have, or the next operation that has them would wait for ever.
       for (uint32_t phase = kStages - 2; phase < layout().linePhases; ++phase)
