@@ -4,11 +4,10 @@
 // chunks are unacknowledged; the receiver hands back credit every half depth. Chunks of at most
 // Mailbox::kInlineBytes travel inside the slot's mailbox, in the cache line that says they are there.
 //
-// A backend may have links of its own (LinkingBackend: Status acquireLink(peer, bytes, to),
-// publishLink(peer), Status awaitLink(peer, from), releaseLink(peer)): several warps of threads then run an
-// algorithm at the same time, each with every n-th place of a ring for itself, which is why all of them make
-// equally many exchanges, the last ones empty (Chunks). Each warp has two places of a ring at least: one is
-// held while the next is waited for.
+// A backend may have links of its own (LinkingBackend): several warps of threads then run an algorithm at the
+// same time, each with every n-th place of a ring for itself, which is why all of them make equally many
+// exchanges, the last ones empty (Chunks). Each warp has two places of a ring at least: one is held while the
+// next is waited for.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +30,14 @@ STRETTO_ANYWHERE inline std::byte* payloadOf(Mailbox* mailbox, size_t bytes) {
 template <typename B>
 concept LinkingBackend = requires {
   requires B::Has::kLinks;
+};
+// acquireLink and awaitLink give a place that stays valid until publishLink and releaseLink.
+template <typename B>
+concept LinkMembers = requires(B b, int peer, size_t bytes, std::byte* to, const std::byte* from) {
+  { b.acquireLink(peer, bytes, to) } -> std::same_as<Status>;
+  {b.publishLink(peer)};
+  { b.awaitLink(peer, from) } -> std::same_as<Status>;
+  {b.releaseLink(peer)};
 };
 
 // The links of all other backends: rings of mailboxes, with the cursors of this rank and the credits of both
@@ -58,6 +65,13 @@ template <typename B>
 concept SizesChunks = requires {
   requires B::Has::kSizesChunks;
 };
+template <typename B>
+concept SizingMembers = requires(B b, const B& same, int peer, size_t bytes) {
+  { same.mostInChunk() } -> std::same_as<size_t>;
+  {b.sizeChunk(peer, bytes)};
+  { b.checkChunk(peer, bytes) } -> std::same_as<Status>;
+  {b.readChunk(peer)};
+};
 
 // To some peers (lends) such a backend sends chunks from where they lie (lend), without a copy in a slot. A
 // chunk that is lent stays as it is until the operation ends, until awaitLeft() says that so many chunks have
@@ -66,6 +80,17 @@ template <typename B>
 concept LendingBackend = requires {
   requires B::Has::kLends;
 };
+template <typename B>
+concept LendingMembers = requires(B b, int peer, const std::byte* from, uint64_t chunks) {
+  { b.lends(peer) } -> std::same_as<bool>;
+  {b.lend(peer, from)};
+  { b.awaitLeft(peer, chunks) } -> std::same_as<Status>;
+};
+
+// As KeepsItsClaims of primitives/backend.hpp.
+template <typename B>
+concept KeepsClaimsOfLinks = implies(LinkingBackend<B>, LinkMembers<B>) &&
+    implies(SizesChunks<B>, SizingMembers<B>) && implies(LendingBackend<B>, LendingMembers<B>);
 
 // What algorithms over links need.
 template <typename B>
@@ -98,10 +123,10 @@ class Outlet {
   STRETTO_ANYWHERE int peer() const { return peer_; }
   // True when the next chunk has a free slot. The credit's line is looked at when what it said is used up.
   STRETTO_ANYWHERE bool open() const {
-    auto& [sent, received, credited] = b_.cursors(peer_);
-    if (sent - credited < WindowLayout::kLinkDepth) return true;
-    credited = b_.count(b_.creditFrom(peer_));
-    return sent - credited < WindowLayout::kLinkDepth;
+    auto& cursors = b_.cursors(peer_);
+    if (cursors.sent - cursors.credited < WindowLayout::kLinkDepth) return true;
+    cursors.credited = b_.count(b_.creditFrom(peer_));
+    return cursors.sent - cursors.credited < WindowLayout::kLinkDepth;
   }
   // Waits for a free slot; `place` is then where the chunk's `bytes` go.
   STRETTO_ANYWHERE Status acquire(size_t bytes, std::byte*& place) {

@@ -7,7 +7,7 @@
 
 namespace stretto::algorithms {
 
-template <Backend B>
+template <AnyBackend B>
 STRETTO_ANYWHERE Status copyLocal(B& b, const Arguments& a) {
   b.copy(b.coop(), a.receive, a.send, a.bytes(), a.stream);
   return kOkStatus;

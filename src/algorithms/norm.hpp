@@ -166,8 +166,12 @@ inline bool replacesInput(const Arguments& a) {
   return a.norm->residualOut == a.send || a.norm->normalised == a.send;
 }
 
+// Normalises after an all-reduce of its own, which may be one over links.
+template <typename B>
+concept ApartNormingBackend = NormingBackend<B> && ChunkBackend<B>;
+
 // `Sum` is an all-reduce, or what one rank does alone.
-template <typename Sum, NormingBackend B>
+template <typename Sum, ApartNormingBackend B>
 Status allReduceNormApart(B& b, const Arguments& a) {
   Arguments summed = a;
   summed.receive = placeOfSums(b, a);

@@ -12,8 +12,11 @@ namespace stretto::algorithms {
 
 // Says where its ranks are (links/net/host_map.hpp), and how long chunks are on either kind of link.
 template <typename B>
-concept SpreadBackend = ChunkBackend<B> && LendingBackend<B> && requires(B b) {
-  b.places().rail(0);
+concept SpreadBackend = ChunkBackend<B> && LendingBackend<B> && requires(B b, int rank, int host, int index) {
+  { b.places().hostOf(rank) } -> std::same_as<int>;
+  { b.places().indexOf(rank) } -> std::same_as<int>;
+  { b.places().home(host) } -> std::convertible_to<std::span<const int>>;
+  { b.places().rail(index) } -> std::convertible_to<std::span<const int>>;
   { b.mostInNearChunk() } -> std::same_as<size_t>;
   { b.mostInFarChunk() } -> std::same_as<size_t>;
 };

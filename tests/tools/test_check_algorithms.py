@@ -16,8 +16,12 @@ PAGE = """<!-- The table of algorithms, by tools/check_algorithms --write -->
 """
 GOOD = (
     "template <typename B>\nconcept SharesLines = requires {\n  requires B::kSharesLines;\n};\n"
-    "template <SharesLines B> void f() { if constexpr (Overlaps<B>) {} }\n"
+    "template <SharesLines B> void f() { if constexpr (SharesLines<B>) {} }\n"
+    "// Once there was `if constexpr (requires { b.pipeline(); })`.\n"
+    "template <typename B>\nconcept ShareMembers = requires(B b, int n) {\n  { b.share(n) } -> std::same_as<int>;\n};\n"
+    "template <ShareMembers B>\nrequires(B::Has::kLinks) void g() { static_assert(ShareMembers<B>); }\n"
 )
+FAST = "template <typename B> concept Fast = requires(B b) { b.fast(); };\n"
 
 
 @pytest.fixture
@@ -39,6 +43,13 @@ def test_a_good_tree_passes(tree: Callable[[str, str], None], check: Callable[[s
         ("\nvoid f() { if constexpr (requires { b.pipeline(); }) {} }\n", 2),
         ("void f() {\n  if constexpr (requires { requires B::kOneEpoch; }) {}\n}\n", 2),
         ("void f() {\n  constexpr bool kTogether = requires {\n    b.signalAll();\n  };\n}\n", 2),
+        ("void f() {\n  if constexpr (!requires { b.pipeline(); }) {}\n}\n", 2),
+        ("void f() {\n  if constexpr (A<B> &&\n      requires(B c) { c.pipeline(); }) {}\n}\n", 3),
+        ("template <typename B>\nconstexpr bool kFast = requires(B b) { b.fast(); };\n", 2),
+        ("template <typename B> requires requires(B b) { b.fast(); }\nvoid f() {}\n", 1),
+        ("void f() {\n  using Fast = decltype(b.fast());\n}\n", 2),
+        (f"{FAST}void f() {{ if constexpr (Fast<B>) {{}} }}\n", 2),
+        (f"{FAST}constexpr bool kFast = A && Fast<B>;\n", 2),
     ],
 )
 def test_what_asks_whether_something_compiles_is_told(

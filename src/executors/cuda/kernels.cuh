@@ -174,6 +174,7 @@ inline constexpr int kLinkThreads = 32 * LinkChunkFormat::kLinkWarps;
 
 template <typename Code, typename Backend, int mostThreads, bool fuses = false>
 Kernel kernelOf() {
+  static_assert(Overlaps<Backend> && KeepsItsClaims<Backend> && algorithms::KeepsClaimsOfLinks<Backend>);
   Kernel kernel{collective<Code, Backend, mostThreads>, mostThreads, Backend::kLinkWarps};
   if constexpr (fuses) kernel.fused = fused<Code, Backend, std::min(mostThreads, Fused::kMostThreads)>;
   return kernel;
@@ -205,10 +206,11 @@ class RowKernels {
 
  private:
   using Fit = KernelTable::Fit;
-  // Kernels for exactly two ranks are compiled where a plan can choose them. Not for two-shots, which save
-  // nothing between two ranks. Not for reductions in LL, LL128 or warp chunks of a type that Lamport lines
-  // carry, as plans choose Lamport there. If one of these is forced, the kernel for any number of ranks
-  // serves. Among more ranks, a two-shot in LL of such a type is served by the kernel for any type.
+  // Kernels for exactly two ranks are compiled where a plan can choose them. Not for two-shots, which are
+  // refused between two ranks, where they save nothing (planner/model.cpp). Not for an all-reduce or a
+  // reduce-scatter in LL, LL128 or warp chunks of a type that Lamport lines carry, as plans choose Lamport
+  // there: if one of these is forced, the kernel for any number of ranks serves. Among more ranks, a two-shot
+  // in LL of such a type is served by the kernel for any type.
   static constexpr bool kIsTwoShot = Row::kAlgorithm == algorithms::Algorithm::kTwoShot;
   static constexpr bool kHasLamport =
       !std::is_same_v<Reducer, AnyReducer> &&
@@ -264,6 +266,7 @@ class RowKernels {
     }
   }
   void addLamport() {
+    static_assert(OneEpoch<Cuda<Reducer, LamportFormat>>);
     add<Cuda<Reducer, LamportFormat>, kLineThreads, kFuses>(Fit::kAny);
     if constexpr (!kIsTwoShot) {
       add<Cuda<Reducer, LamportFormat, 2>, algorithms::kMostLamportThreads, kFuses>(Fit::kPair);

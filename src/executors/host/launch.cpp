@@ -12,6 +12,10 @@ using algorithms::Algorithm;
 using algorithms::Protocol;
 using links::net::SpreadHost;
 static_assert(algorithms::SizesChunks<SpreadHost> && !algorithms::SizesChunks<Host>);
+static_assert(algorithms::LendingBackend<SpreadHost> &&
+              algorithms::LendingBackend<algorithms::Subset<SpreadHost>>);
+static_assert(algorithms::KeepsClaimsOfLinks<SpreadHost>);
+static_assert(algorithms::KeepsClaimsOfLinks<algorithms::Subset<SpreadHost>>);
 using Table =
     std::array<std::array<std::array<Run, algorithms::kProtocols>, algorithms::kAlgorithms>, kCollectives>;
 

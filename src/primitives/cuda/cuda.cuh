@@ -35,7 +35,7 @@ class Cuda {
     static constexpr bool kOverlaps = true;
     static constexpr bool kFansLines = kRanks != 2;
     static constexpr bool kSharesLines = !Format::kWarpChunks;
-    static constexpr bool kOneEpoch = Format::kLamport;  // for further rounds the backend itself advances it
+    static constexpr bool kOneEpoch = Format::kLamport;  // rounds count their own
     static constexpr bool kTurns = Cuda::kTurns;
     static constexpr bool kLinks = Format::kLinks;
   };

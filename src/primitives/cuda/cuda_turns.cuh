@@ -75,10 +75,10 @@ __device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (
 // Places are used again by the round after the next, so a thread that writes there must know that the same
 // thread of the peer has read, and erased, what was there. It learns that from lines that it has:
 //
-// The lines of one thread are numbered through all rounds of the operation: j.
-//
-//   1. When a thread puts line j, it has received and erased the lines up to j - 2 from every peer and, in a
-//      two-shot, the results up to j - 3. It puts the result of line j when it has lines j of all peers.
+//   1. Let j count a thread's lines through all rounds of the operation. When the thread puts line j, it has
+//      received and erased the lines up to j - 2 from every peer and, in a two-shot, the results up to j - 3.
+//      It puts the result of line j when it has lines j of all peers. (From here on, j and f count from the
+//      beginning of a round.)
 //   2. In every round but the first a thread fences once, before it puts line f of the round, which is
 //      neither the first nor the last. By 1 it has then erased all lines up to f - 2, and all results up to
 //      f - 3.
