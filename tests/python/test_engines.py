@@ -196,6 +196,8 @@ def test_sglang_reduces_by_this_library(sglang: dict[str, Any], capsys: pytest.C
         "__init__": "after",
         "all_reduce": "around",
         "_all_reduce_out_place": "around",
+        "pre_initialize_workspaces": "around",
+        "flashinfer_allreduce_residual_rmsnorm": "around",
     }
     group = Group()
     assert hooks["__init__"][0](None, group, [[0, 1]], 0, use_pynccl=True) is None
