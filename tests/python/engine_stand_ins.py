@@ -147,8 +147,10 @@ class ChangedState:
         """Off again."""
 
 
-def sglang_stand_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """SGLang, whose registry notes the hooks by the last part of their target; and a torch that does not compile."""
+def sglang_stand_in(monkeypatch: pytest.MonkeyPatch, torch: Any = None) -> dict[str, Any]:
+    """SGLang, whose registry notes the hooks by the last part of their target; and a torch that does not compile, if
+    none is given.
+    """
     classes = stand_in(monkeypatch, "sglang")
     hooks: dict[str, Any] = {}
     registry = sys.modules["sglang.srt.plugins.hook_registry"]
@@ -162,8 +164,9 @@ def sglang_stand_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     classes["PyNcclCommunicator"].available = True
     change = function("self, enable=", lambda self, enable: ChangedState())
     classes["PyNcclCommunicator"].change_state = change
-    torch = module(monkeypatch, "torch")
-    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    if torch is None:
+        torch = module(monkeypatch, "torch")
+        torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
     monkeypatch.setenv("STRETTO_SGLANG", "1")
     return {**classes, "hooks": hooks, "torch": torch}
 
@@ -176,14 +179,17 @@ def torch_stand_in(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     torch = module(monkeypatch, "torch")
     distributed = module(monkeypatch, "torch.distributed")
     torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
-    torch.tensor = lambda values: list(values)
     distributed.ReduceOp = types.SimpleNamespace(MIN="min")
 
     class Vote(list[int]):
         def __int__(self) -> int:
             return self[0]
 
-    torch.tensor = Vote
+    def tensor(values: list[int], device: str) -> Vote:
+        assert device == "cpu"
+        return Vote(values)
+
+    torch.tensor = tensor
 
     def all_reduce(vote: Any, op: str, group: Any) -> None:
         assert (op, group) == ("min", "cpu")

@@ -393,6 +393,14 @@ def test_our_pass_takes_what_is_open_and_says_what_it_leaves(
     assert said.endswith("all-reduce and norm stay apart there\n")
 
 
+def test_graphs_of_an_older_plugin_are_not_found_again(passes: Any, vllm: dict[str, Any]) -> None:
+    base = sys.modules["vllm.compilation.passes.vllm_inductor_pass"].VllmPatternMatcherPass  # type: ignore[attr-defined]
+    base.hash_source = staticmethod(lambda *sources: sources)
+    uuid = passes.StrettoFusionPass(vllm["config"]).uuid()
+    assert "def _written_out" in uuid
+    assert passes.stretto.__version__ in uuid
+
+
 @pytest.mark.parametrize(
     ("invariant", "size", "most"), [(False, 2 << 20, 256), (False, None, None), (True, 2 << 20, None)]
 )

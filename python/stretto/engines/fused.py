@@ -40,7 +40,7 @@ def open_group(engine: str, group: str, device_group: Any, cpu_group: Any, devic
         return True
     communicator, problem = _tried(device_group, device)
     # A rank that went on alone would wait for ever: all have it, or none.
-    everywhere = torch.tensor([int(communicator is not None)])
+    everywhere = torch.tensor([int(communicator is not None)], device="cpu")
     dist.all_reduce(everywhere, op=dist.ReduceOp.MIN, group=cpu_group)
     if not int(everywhere):
         say(engine, f"no communicator for the fused all-reduce and RMSNorm ({problem}): {engine} keeps its own")
