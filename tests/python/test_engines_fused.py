@@ -222,7 +222,11 @@ def test_eight_bits_of_another_kind_stay_behind_the_call() -> None:
     many_scales = Model()
     many_scales.scale.meta["val"] = Tensor("torch.float32", shape=(64,))
     many_scales.use(quantised_by_operator(many_scales))
-    for model in (other_limits, both_are_used, many_scales):
+    more_of_it = Model()
+    quantised = quantised_by_operator(more_of_it)
+    more = more_of_it.graph.call_function(operator.getitem, (quantised.args[0], 0), value=Tensor())
+    more_of_it.use(quantised, more)
+    for model in (other_limits, both_are_used, many_scales, more_of_it):
         assert model.fuse() == (1, [])
         assert "stretto.norm" in model.graph.targets()
         assert "stretto.norm_fp8" not in model.graph.targets()
