@@ -1,7 +1,7 @@
 """vLLM's compiler with this library's plugin, on CPU tensors of two ranks.
 
 Real: vLLM's package with all its dependencies, its platform, configuration, groups, IR operators, compiler backend,
-passes and their order, Inductor; the plugin from `stretto_engines.vllm()` on. Not real, for want of a GPU: the driver's
+passes and their order, Inductor; the plugin from its entry point on. Not real, for want of a GPU: the driver's
 library (README.md), what the platform says of the GPU, the device communicators (torch.distributed's Gloo), and our
 communicator, which is one of host ranks.
 """
@@ -133,9 +133,9 @@ def compare(model: Any, rank: Any, dtype: Any, tokens: Any) -> None:
 
 
 def one_rank(rank: Any, no_gpu: Any, meet: Any) -> None:
-    import stretto_engines
+    from vllm.plugins import load_general_plugins
 
-    stretto_engines.vllm()
+    load_general_plugins()
     from stretto.engines.contract import ENGINES, misfits
     from vllm import __version__, envs
     from vllm.compilation.passes.vllm_inductor_pass import get_match_table
