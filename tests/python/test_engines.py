@@ -9,33 +9,16 @@ import subprocess
 import sys
 import types
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stretto_engines
+from engine_stand_ins import RECORDED, ROOT, VARIABLES, Tensor, function, modules, sglang_stand_in, vllm_stand_in
 from stretto import sglang as sglang_plugin
 from stretto import vllm as vllm_plugin
 from stretto.engines import contract
-
-ROOT = Path(__file__).resolve().parents[2]
-RECORDED = {
-    record["engine"]: record
-    for record in (json.loads(path.read_text()) for path in sorted((ROOT / "tests/python/engines").glob("*.json")))
-}
-
-
-def function(text: str, body: Callable[..., Any] = lambda *args, **kwargs: None) -> Callable[..., Any]:
-    """A function with recorded parameters, which gives what it was called with to `body`."""
-    space: dict[str, Any] = {"body": body}
-    words = [f"{word}None" if word.endswith("=") else word for word in text.split(", ")]
-    names = [word.rstrip("=") for word in text.split(", ") if word not in ("*", "/")]
-    passed = ", ".join(name if name.startswith("*") else f"{name}={name}" for name in names)
-    exec(f"def made({', '.join(words)}): return body({passed})", space)
-    return space["made"]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("engine", contract.ENGINES)
@@ -68,81 +51,18 @@ def test_engines_find_the_plugins() -> None:
         assert value in [entry.value for entry in metadata.entry_points(group=group)]
 
 
-@dataclass
-class Tensor:
-    """As much of a CUDA tensor as the plugins look at."""
-
-    dtype: str = "torch.bfloat16"
-    is_cuda: bool = True
-    contiguous: bool = True
-
-    def is_contiguous(self) -> bool:
-        return self.contiguous
-
-
 @pytest.fixture(autouse=True)
 def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretto_engines, "_said", set())
-    for name in ("STRETTO_VLLM", "STRETTO_SGLANG", "VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE"):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STRETTO_DETERMINISTIC", "0")
     monkeypatch.delenv("STRETTO_DETERMINISTIC")
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, engine: str, changed: dict[str, str] | None = None) -> dict[str, Any]:
-    """Modules of an engine with all recorded classes; what is called is noted in each object's `calls`."""
-    signatures = {**RECORDED[engine]["signatures"], **(changed or {})}
-    classes: dict[str, Any] = {}
-    for name, text in signatures.items():
-        owner, _, method = name.rpartition(".")
-        module_name, _, class_name = owner.rpartition(".")
-        for end in range(1, module_name.count(".") + 2):
-            part = ".".join(module_name.split(".")[:end])
-            if part not in sys.modules or not hasattr(sys.modules[part], "__stand_in__"):
-                module = types.ModuleType(part)
-                module.__stand_in__ = True  # type: ignore[attr-defined]
-                module.__path__ = []  # type: ignore[attr-defined]
-                monkeypatch.setitem(sys.modules, part, module)
-                if "." in part:
-                    monkeypatch.setattr(sys.modules[part.rpartition(".")[0]], part.rpartition(".")[2], module, False)
-        made = classes.setdefault(owner, type(class_name, (), {}))
-        setattr(sys.modules[module_name], class_name, made)
-        setattr(made, method, function(text, recorder(class_name, method)))
-    monkeypatch.setattr(metadata, "version", lambda package: RECORDED[engine]["version"])
-    return {owner.rpartition(".")[2]: made for owner, made in classes.items()}
-
-
-def recorder(owner: str, method: str) -> Callable[..., Any]:
-    """A body that notes the call with its object, and gives its own name."""
-
-    def record(**given: Any) -> Any:
-        self = given.pop("self", None)
-        if self is not None:
-            self.__dict__.setdefault("calls", []).append((method, given))
-        return None if method == "__init__" else f"{owner}.{method}"
-
-    return record
-
-
 @pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """vLLM on a machine with CUDA."""
-    classes = stand_in(monkeypatch, "vllm")
-    platform = classes["CudaPlatformBase"]
-    own = "vllm.distributed.device_communicators.cuda_communicator.CudaCommunicator"
-    platform.is_cuda = lambda self: True
-    platform.get_device_communicator_cls = classmethod(lambda cls: own)
-    sys.modules["vllm.platforms"].current_platform = platform()  # type: ignore[attr-defined]
-
-    def begin(self: Any, cpu_group: Any, device: Any, device_group: Any, unique_name: str, use_all2all: bool) -> None:
-        self.cpu_group, self.device, self.unique_name = cpu_group, device, unique_name
-        self.world_size, self.rank_in_group = 4, 0
-
-    classes["CudaCommunicator"].__init__ = begin
-    classes["PyNcclCommunicator"].disabled = False
-    monkeypatch.setenv("STRETTO_VLLM", "1")
-    yield classes
-    sys.modules.pop("stretto.vllm.communicator", None)
+def vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    return vllm_stand_in(monkeypatch)
 
 
 def vllm_group(vllm: dict[str, Any], name: str = "tp:0") -> Any:
@@ -153,14 +73,7 @@ def vllm_group(vllm: dict[str, Any], name: str = "tp:0") -> Any:
     return made(cpu_group="cpu", device="cuda:1", device_group="gpu", unique_name=name, use_all2all=False)
 
 
-def use_recorded_init(vllm: dict[str, Any]) -> None:
-    """The contract is checked against the class as it was recorded."""
-    name = "vllm.distributed.device_communicators.cuda_communicator.CudaCommunicator.__init__"
-    vllm["CudaCommunicator"].__init__.__signature__ = inspect.signature(function(RECORDED["vllm"]["signatures"][name]))
-
-
 def test_vllm_reduces_by_this_library(vllm: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    use_recorded_init(vllm)
     stretto_engines.vllm()
     stretto_engines.vllm()
     group = vllm_group(vllm)
@@ -169,9 +82,9 @@ def test_vllm_reduces_by_this_library(vllm: dict[str, Any], capsys: pytest.Captu
     assert begun[1]["group"] == "cpu"
     assert begun[1]["device"] == "cuda:1"
     assert Path(begun[1]["library_path"]).name.startswith("libnccl.so")
-    said = capsys.readouterr().err
-    assert said.startswith("stretto: vLLM: all-reduce of 4 ranks (tp:0) by ")
-    assert said.count("\n") == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("stretto: vLLM: all-reduce of 4 ranks (tp:0) by ")
+    assert second == "stretto: vLLM: all-reduce and RMSNorm stay apart: vLLM's pass_config has fuse_allreduce_rms off"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +98,6 @@ def test_vllm_reduces_by_this_library(vllm: dict[str, Any], capsys: pytest.Captu
 def test_what_is_not_served_goes_to_vllm_with_one_line(
     vllm: dict[str, Any], capsys: pytest.CaptureFixture[str], tensor: Tensor, words: str
 ) -> None:
-    use_recorded_init(vllm)
     stretto_engines.vllm()
     group = vllm_group(vllm)
     capsys.readouterr()
@@ -197,7 +109,6 @@ def test_what_is_not_served_goes_to_vllm_with_one_line(
 
 
 def test_other_groups_of_vllm_and_a_binding_that_is_off_have_vllms_own(vllm: dict[str, Any]) -> None:
-    use_recorded_init(vllm)
     stretto_engines.vllm()
     assert vllm_group(vllm, "pp:0").all_reduce(Tensor()) == "CudaCommunicator.all_reduce"
     vllm["PyNcclCommunicator"].disabled = True
@@ -205,7 +116,6 @@ def test_other_groups_of_vllm_and_a_binding_that_is_off_have_vllms_own(vllm: dic
 
 
 def test_vllm_that_ends_frees_both(vllm: dict[str, Any]) -> None:
-    use_recorded_init(vllm)
     stretto_engines.vllm()
     group = vllm_group(vllm)
     held = group._stretto
@@ -220,7 +130,6 @@ def unregistered(vllm: dict[str, Any]) -> bool:
 
 
 def test_vllm_off(vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    use_recorded_init(vllm)
     for value, words in (("0", ""), ("", ""), ("yes", "neither 0 nor 1")):
         monkeypatch.setenv("STRETTO_VLLM", value)
         stretto_engines.vllm()
@@ -246,7 +155,6 @@ def test_a_vllm_that_is_not_known_keeps_its_own(
 def test_vllm_without_cuda_or_with_another_plugin_keeps_its_own(
     vllm: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    use_recorded_init(vllm)
     platform = vllm["CudaPlatformBase"]
     platform.is_cuda = lambda self: False
     stretto_engines.vllm()
@@ -262,7 +170,6 @@ def test_vllm_without_cuda_or_with_another_plugin_keeps_its_own(
 def test_batch_invariance_asks_for_rank_order(
     vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str | None, bits: str | None
 ) -> None:
-    use_recorded_init(vllm)
     if value is not None:
         monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
     stretto_engines.vllm()
@@ -277,35 +184,9 @@ class Group:
         self.cpu_group, self.device = "cpu", types.SimpleNamespace(type=device)
 
 
-class ChangedState:
-    def __enter__(self) -> None:
-        """On for the block."""
-
-    def __exit__(self, *_: object) -> None:
-        """Off again."""
-
-
 @pytest.fixture
 def sglang(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """SGLang, whose registry notes the hooks; and a torch that does not compile."""
-    classes = stand_in(monkeypatch, "sglang")
-    hooks: dict[str, Any] = {}
-    registry = sys.modules["sglang.srt.plugins.hook_registry"]
-    registry.HookType = types.SimpleNamespace(AFTER="after", AROUND="around")  # type: ignore[attr-defined]
-    text = RECORDED["sglang"]["signatures"]["sglang.srt.plugins.hook_registry.HookRegistry.register"]
-
-    def register(cls: Any, target: str, hook: Any, hook_type: str, source: Any) -> None:
-        hooks[target.removeprefix("sglang.srt.distributed.parallel_state.GroupCoordinator.")] = (hook, hook_type)
-
-    classes["HookRegistry"].register = classmethod(function(text, register))
-    classes["PyNcclCommunicator"].available = True
-    change = function("self, enable=", lambda self, enable: ChangedState())
-    classes["PyNcclCommunicator"].change_state = change
-    torch = types.ModuleType("torch")
-    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setenv("STRETTO_SGLANG", "1")
-    return {**classes, "hooks": hooks, "torch": torch}
+    return sglang_stand_in(monkeypatch)
 
 
 def test_sglang_reduces_by_this_library(sglang: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,6 +196,8 @@ def test_sglang_reduces_by_this_library(sglang: dict[str, Any], capsys: pytest.C
         "__init__": "after",
         "all_reduce": "around",
         "_all_reduce_out_place": "around",
+        "pre_initialize_workspaces": "around",
+        "flashinfer_allreduce_residual_rmsnorm": "around",
     }
     group = Group()
     assert hooks["__init__"][0](None, group, [[0, 1]], 0, use_pynccl=True) is None
@@ -368,8 +251,6 @@ def test_an_engine_that_cannot_be_imported_goes_on_with_one_line(
         if module.startswith(engine):
             sys.modules[module].__dict__.pop(attribute)
             sys.modules[module].__getattr__ = broken  # type: ignore[attr-defined]
-    if engine == "vllm":
-        use_recorded_init(request.getfixturevalue(engine))
     getattr(stretto_engines, engine)()
     said = capsys.readouterr().err
     assert f"{type(error).__name__}: " in said
@@ -407,18 +288,3 @@ def test_signatures_are_read_from_a_wheel(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["version"] == "9.9"
     assert found["signatures"] == RECORDED["sglang"]["signatures"]
-
-
-def modules(engine: str) -> dict[str, str]:
-    """Sources with the recorded methods."""
-    classes: dict[tuple[str, str], str] = {}
-    for name, text in RECORDED[engine]["signatures"].items():
-        module, owner, method = name.rsplit(".", 2)
-        words = ", ".join(f"{word}None" if word.endswith("=") else word for word in text.split(", "))
-        classes[module, owner] = (
-            classes.get((module, owner), f"class {owner}:\n") + f"    def {method}({words}): pass\n"
-        )
-    made: dict[str, str] = {}
-    for (module, _), source in classes.items():
-        made[module] = made.get(module, "") + source
-    return made

@@ -33,6 +33,8 @@ class Use:
 _VLLM = "vllm.distributed.device_communicators"
 VLLM = (
     Use("vllm.platforms.cuda.CudaPlatformBase.get_device_communicator_cls", 1),
+    Use("vllm.platforms.interface.Platform.get_pass_manager_cls", 1),
+    Use("vllm.envs.compile_factors", 0),
     Use(
         f"{_VLLM}.cuda_communicator.CudaCommunicator.__init__",
         1,
@@ -45,6 +47,21 @@ VLLM = (
     Use(f"{_VLLM}.pynccl.PyNcclCommunicator.destroy", 1),
 )
 
+# Of the pass that fuses all-reduce and RMSNorm, beyond that: its place, and the operators that it looks for in graphs.
+_PASSES = "vllm.compilation.passes"
+VLLM_FUSED = (
+    Use(f"{_PASSES}.pass_manager.PostGradPassManager.configure", 2),
+    Use(f"{_PASSES}.fusion.allreduce_rms_fusion.AllReduceFusionPass.__init__", 2),
+    Use(f"{_PASSES}.fusion.allreduce_rms_fusion.AllReduceFusionPass.is_applicable_for_range", 2),
+    Use(f"{_PASSES}.vllm_inductor_pass.VllmInductorPass.__init__", 2),
+    Use(f"{_PASSES}.vllm_inductor_pass.VllmInductorPass.time_and_log", 1),
+    Use(f"{_PASSES}.inductor_pass.InductorPass.hash_source", 3),
+    Use("vllm.config.compilation.PassConfig.flashinfer_max_size", 2),
+    Use("vllm.distributed.parallel_state.all_reduce", 0, ("tensor", "group_name")),
+    Use("vllm.ir.ops.layernorm.rms_norm", 0, ("x", "weight", "epsilon", "variance_size")),
+    Use("vllm.ir.ops.layernorm.fused_add_rms_norm", 0, ("x", "x_residual", "weight", "epsilon", "variance_size")),
+)
+
 _SGLANG = "sglang.srt.distributed"
 SGLANG = (
     Use("sglang.srt.plugins.hook_registry.HookRegistry.register", 4),
@@ -55,7 +72,20 @@ SGLANG = (
     Use(f"{_SGLANG}.device_communicators.pynccl.PyNcclCommunicator.change_state", 1, ("enable",)),
 )
 
-ENGINES = {"vllm": VLLM, "sglang": SGLANG}
+# Of the fused all-reduce and RMSNorm, beyond that: the function that SGLang's norms call, what it makes before CUDA
+# graphs are captured, and which group it is of.
+_FUSION = "sglang.srt.layers.flashinfer_comm_fusion"
+SGLANG_FUSED = (
+    Use(
+        f"{_FUSION}.flashinfer_allreduce_residual_rmsnorm",
+        0,
+        ("input_tensor", "residual", "weight", "eps", "max_token_num", "use_attn_tp_group"),
+    ),
+    Use(f"{_FUSION}.pre_initialize_workspaces", 0, ("max_token_num", "hidden_dim", "dtype")),
+    Use(f"{_FUSION}.resolve_fusion_group", 0, ("use_attn_tp_group",)),
+)
+
+ENGINES = {"vllm": (*VLLM, *VLLM_FUSED), "sglang": (*SGLANG, *SGLANG_FUSED)}
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -22,10 +22,15 @@ def served(engine: str, package: str, versions: tuple[str, ...], uses: Iterable[
             engine, f"{package} {version} is not served, {' and '.join(versions)} is: {engine} keeps its own all-reduce"
         )
         return False
+    return fits(engine, uses, "all-reduce", f"{package} {version}")
+
+
+def fits(engine: str, uses: Iterable[Use], what: str, package: str = "") -> bool:
+    """Whether the installed engine has all that a part of the plugin relies on. `what` it keeps if not."""
     problems = misfits(uses)
     if problems:
         more = f", and {len(problems) - 1} more" * (len(problems) > 1)
-        say(engine, f"{package} {version} is not as expected ({problems[0]}{more}): {engine} keeps its own all-reduce")
+        say(engine, f"{package or engine} is not as expected ({problems[0]}{more}): {engine} keeps its own {what}")
     return not problems
 
 

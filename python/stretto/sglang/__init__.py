@@ -1,9 +1,9 @@
-"""SGLang's plugin (entry point `stretto_engines:sglang`): with STRETTO_SGLANG=1 the tensor-parallel all-reduce is ours.
+"""SGLang's plugin (entry point `stretto_engines:sglang`): with STRETTO_SGLANG=1 the tensor-parallel all-reduce is ours,
+and so is the RMSNorm behind it where SGLang fuses the two (`fused`).
 
 SGLang's registry of hooks puts ours around a group's all-reduce, once eager and once inside the operator of
 compiled code that returns a new tensor; compiled code that SGLang sends to its other two operators stays there. The
-communicator is SGLang's binding of nccl.h on our libnccl.so.2, and belongs to the group. All-reduce fused with RMSNorm
-stays SGLang's own (docs/inference.md).
+communicator is SGLang's binding of nccl.h on our libnccl.so.2, and belongs to the group (docs/inference.md).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from stretto_engines import say
 from stretto.engines import switch, tensors
 from stretto.engines.contract import SGLANG
 from stretto.library import nccl_library_path
+from stretto.sglang import fused
 
 ENGINE = "SGLang"
 VERSIONS = ("0.5.23",)
@@ -39,6 +40,7 @@ def register() -> None:
     HookRegistry.register(f"{_GROUP}.__init__", after_init, HookType.AFTER)
     HookRegistry.register(f"{_GROUP}.all_reduce", around_all_reduce, HookType.AROUND)
     HookRegistry.register(f"{_GROUP}._all_reduce_out_place", around_out_place, HookType.AROUND)
+    fused.register(HookRegistry, HookType)
 
 
 def after_init(_: None, group: Any, *args: Any, **kwargs: Any) -> None:
