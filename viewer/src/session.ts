@@ -45,6 +45,7 @@ export class Session {
   /** By place: how many of those before stand out; null: nothing in particular. */
   emphasis: Int32Array | null = null;
   private ranks: ((rank: number) => boolean) | null = null;
+  private allLateness = false;
   private readonly listeners: ((change: Change) => void)[] = [];
 
   constructor(readonly store: Store) {
@@ -63,7 +64,7 @@ export class Session {
   }
 
   private filter(): Filter {
-    return { hiddenTypes: this.hidden, ranks: this.ranks, communicators: this.communicators };
+    return { hiddenTypes: this.hidden, ranks: this.ranks, communicators: this.communicators, allLateness: this.allLateness };
   }
 
   /** Filters changed: lanes are made anew. */
@@ -111,6 +112,12 @@ export class Session {
 
   setCommunicators(chosen: Set<number> | null): void {
     this.communicators = chosen;
+    this.relay();
+  }
+
+  /** Lanes of lateness of all communicators, where only the worst had one. */
+  showAllLateness(): void {
+    this.allLateness = true;
     this.relay();
   }
 
@@ -224,9 +231,9 @@ export class Session {
     this.select(-1);
   }
 
-  /** The worst collectives of those that are shown. */
-  worstShown(most: number): number[] {
-    return this.lateness.worst(most, (row) => this.layout.tracks.of[row] >= 0);
+  /** The worst collectives of those that are shown: without those of start-up, or these alone. */
+  worstShown(most: number, atStartup = false): number[] {
+    return this.lateness.worst(most, (row) => this.layout.tracks.of[row] >= 0, atStartup);
   }
 
   /** The next (1) or previous (-1) match that is shown, seen from the selection or the window. */

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { openPayload } from '../src/bundle';
 import { bytes, shortProgram } from '../src/format';
-import { Lateness } from '../src/lateness';
+import { doubtOf } from '../src/doubt';
+import { kCertain, kClose, kHandedOver, kMissing, kStartup, Lateness } from '../src/lateness';
 import { busFactor, operationOf, typeBytes } from '../src/operation';
+import { suspicions } from '../src/quality';
 import { relativesOf } from '../src/relations';
 import { Session } from '../src/session';
 import { Store } from '../src/store';
@@ -10,11 +12,14 @@ import { payloadOf, type Contents, type Event } from './make_bundle';
 
 const kStrings = ['', 'AllReduce', 'ncclFloat32', 'RING'];
 
-/** Ranks in processes of their own; `arrivals` by collective and rank, each lasting until `ends` of the collective. */
-function job(arrivals: number[][], ends: (at: number, rank: number) => number, ranks = 2): Contents {
+/**
+ * Ranks in processes of their own on one host; `arrivals` by collective and rank, each lasting until `ends` of the collective. The
+ * first one's number is `first`: from 1 on, the recording begins when the ranks had met already.
+ */
+function job(arrivals: number[][], ends: (at: number, rank: number) => number, ranks = 2, first = 1): Contents {
   const events: Event[] = arrivals.flatMap((row, at) =>
     row.map((start, rank) => ({
-      type: 1, start, stop: ends(at, rank), process: rank, context: rank, thread: rank, rank, function: 1, sequence: at, id: 1 + at * ranks + rank,
+      type: 1, start, stop: ends(at, rank), process: rank, context: rank, thread: rank, rank, function: 1, sequence: first + at, id: 1 + at * ranks + rank,
       count: 1024, data_type: 2, algorithm: 3, channel: 2,
     })),
   );
@@ -22,7 +27,7 @@ function job(arrivals: number[][], ends: (at: number, rank: number) => number, r
   return {
     events: events.sort((a, b) => a.start - b.start),
     strings: kStrings,
-    processes: each.map((rank) => ({ host: 'h', pid: rank, program: '', error: '' })),
+    processes: each.map((rank) => ({ host: 'h', pid: rank, program: '', error: '', boot: 'b007', error_ns: 0 })),
     threads: each.map((rank) => ({ process: rank, tid: rank, name: 'main' })),
     contexts: each.map((rank) => ({ process: rank, communicator: '0xabc', name: '', rank, ranks })),
   };
@@ -87,10 +92,98 @@ describe('lateness', () => {
   });
 });
 
+describe('the last rank is not named', () => {
+  const arrivals = [[0, 200_000], [300_000, 300_010], [600_000, 500_000]];
+  const ends = (at: number): number => Math.max(...arrivals[at]) + 4096;
+  /** The doubts about each collective, and the reason for the first as the page says it. */
+  function doubts(contents: Contents): [number[], string] {
+    const { store, lateness } = open(contents);
+    return [[...lateness.doubts], doubtOf(store, lateness, 0)];
+  }
+
+  it('unless another came less than 1 µs before it', () => {
+    expect(doubts(job(arrivals, ends))).toEqual([[kCertain, kClose, kCertain], '']);
+  });
+
+  it('at start-up, which is listed apart', () => {
+    const contents = job(arrivals, ends, 2, 0);
+    expect(doubts(contents)[0]).toEqual([kStartup, kClose, kCertain]);
+    expect(doubts(contents)[1]).toContain('had not met before');
+    const { lateness } = open(contents);
+    expect(lateness.worst(10, () => true).map((one) => lateness.late(one))).toEqual([100_000, 10]);
+    expect(lateness.worst(10, () => true, true).map((one) => lateness.late(one))).toEqual([200_000]);
+    expect(lateness.lanes[0].most).toBe(100_000);
+  });
+
+  it('at start-up of ranks that had not met, and these alone', () => {
+    // A second communicator of the same processes begins when they are all there.
+    const contents = job(arrivals, ends, 2, 0);
+    const contexts = contents.contexts as { communicator: string }[];
+    contexts.push(...contexts.map((context) => ({ ...context, communicator: '0xdef' })));
+    const later = contents.events.slice(2, 4).map((one) => ({ ...one, start: one.start + 10_000_000, stop: one.stop! + 10_100_000, context: one.rank! + 2, sequence: 0 }));
+    later[0].start -= 100_000;
+    const { store, lateness } = open({ ...contents, events: [...contents.events, ...later] });
+    expect(store.communicators.length).toBe(2);
+    expect([...lateness.doubts]).toEqual([kStartup, kClose, kCertain, kCertain]);
+  });
+
+  it('where a rank of the communicator is not recorded', () => {
+    const contents = job(arrivals, ends);
+    for (const context of contents.contexts as { ranks: number }[]) context.ranks = 4;
+    const [found, words] = doubts(contents);
+    expect(found).toEqual([kMissing, kMissing, kMissing]);
+    expect(words).toBe('ranks 2 and 3 of 0xabc are not recorded: another may have come later');
+    expect(suspicions(open(contents).store)).toEqual(['ranks 2 and 3 of 0xabc are not recorded']);
+  });
+
+  it('where a rank has not come, or its part was lost', () => {
+    const contents = job([[0, 200_000, 5], [300_000, 400_000, 5]], (at) => [204_096, 404_096][at], 3);
+    contents.events = contents.events.filter((one) => one.rank !== 2 || one.sequence !== 1);
+    const [found, words] = doubts(contents);
+    expect(found).toEqual([kMissing, kCertain]);
+    expect(words).toContain('2 of 3 ranks have a recording of this operation');
+  });
+
+  it('where only the handing over is recorded', () => {
+    const [found, words] = doubts(job(arrivals, (at, rank) => arrivals[at][rank] + 500));
+    expect(found).toEqual([kHandedOver, kHandedOver, kHandedOver]);
+    expect(words).toContain('handed over');
+  });
+
+  it('where the clocks of hosts can be wrong by as much', () => {
+    const contents = job(arrivals, ends);
+    const processes = contents.processes as { boot: string; error_ns: number }[];
+    [processes[1].boot, processes[1].error_ns] = ['b008', 150_000];
+    expect(doubts(contents)[0]).toEqual([kCertain, kClose, kClose]);
+    processes[1].error_ns = 250_000;
+    expect(doubts(contents)).toEqual([[kClose, kClose, kClose], 'the clocks can be 250.0 µs apart: another may have come last']);
+    processes[1].error_ns = -1;
+    expect(doubts(contents)[1]).toContain('nothing links the clocks');
+    processes[1].boot = 'b007';
+    expect(doubts(contents)[0]).toEqual([kCertain, kClose, kCertain]);
+  });
+
+  it('where the clocks of GPUs can, which are known better among each other', () => {
+    const contents = job([[0, 10]], (_, rank) => 500 + rank);
+    const kernel = { type: 6, stop: 90_000, channel: 0, clock_error: 30_000 };
+    contents.events.push({ ...kernel, start: 1000, process: 0, context: 0, parent: 0 }, { ...kernel, start: 21_000, process: 1, context: 1, parent: 1 });
+    expect(doubts(contents)).toEqual([[kClose], 'the clocks can be 60.00 µs apart: another may have come last']);
+    for (const event of contents.events.slice(2)) event.gpu_error = 2000;
+    expect(doubts(contents)[0]).toEqual([kCertain]);
+  });
+
+  it('by kernels that only some ranks have', () => {
+    const contents = job([[0, 10_000]], (_, rank) => 10_000 * rank + 500);
+    contents.events.push({ type: 6, start: 60_000, stop: 90_000, process: 0, context: 0, parent: 0, channel: 0 });
+    const { lateness } = open(contents);
+    expect([lateness.late(0), lateness.doubts[0], lateness.waitEnd(2)]).toEqual([10_000, kHandedOver, NaN]);
+  });
+});
+
 describe('an operation that a link names', () => {
   it('is pinned at its last rank, and all of it is in view', () => {
     const session = new Session(open(job([[0, 200_000], [300_000, 300_010]], (at) => 250_000 + 200_000 * at)).store);
-    session.apply({ operation: { communicator: '0xABC', name: 'allreduce', sequence: 1 } });
+    session.apply({ operation: { communicator: '0xABC', name: 'allreduce', sequence: 2 } });
     expect(session.store.start[session.selection]).toBe(300_010);
     expect([session.from < 300_000, session.to > 450_000]).toEqual([true, true]);
     session.apply({ operation: { communicator: '0xabc', name: 'AllReduce', sequence: 9 } });

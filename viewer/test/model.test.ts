@@ -4,7 +4,8 @@ import { fieldsOf, statesOf, titleOf } from '../src/fields';
 import { duration, grouped, moment, tickStep, ticks } from '../src/format';
 import { lanesBetween, place, trackAt, tracksBelow } from '../src/geometry';
 import { formatPlace, parsePlace } from '../src/hash';
-import { kShowAll, layOut } from '../src/layout';
+import { kShowAll, layOut, type Filter } from '../src/layout';
+import { Lateness } from '../src/lateness';
 import { relativesOf } from '../src/relations';
 import { parseQuery, parseRanks, search } from '../src/search';
 import { Session } from '../src/session';
@@ -153,6 +154,19 @@ describe('lanes', () => {
     expect(filtered.lanes.map((lane) => lane.label)).toEqual(['node0', 'process 101', 'rank 1 of 2', 'main', 'kernel channels']);
     expect(filtered.shown).toBe(4);
     expect(layOut(one, { ...kShowAll, communicators: new Set([9]) }).shown).toBe(0);
+  });
+
+  it('show the lateness of the worst communicators, and say how many others there are', () => {
+    const contexts = Array.from({ length: 40 }, (_, at) => ({ process: 0, communicator: `0x${at >> 1}`, name: '', rank: at % 2, ranks: 2 }));
+    const events = contexts.map(({ rank }, context): Event => ({ type: 1, start: 1000 * context + rank * context, stop: 60_000, process: 0, thread: 0, context, function: 1, sequence: 3 }));
+    const many = store({ contexts, events });
+    const lateness = new Lateness(many).lanes;
+    const labels = (filter: Filter): string[] => layOut(many, filter, lateness).lanes.filter((lane) => lane.parent === 0 && lane.key.startsWith('l')).map((lane) => `${lane.label} ${lane.detail}`.trim());
+    expect(labels(kShowAll).length).toBe(13);
+    expect(labels(kShowAll)[0]).toBe('0x19');
+    expect(labels(kShowAll)[12]).toBe('show 8 more communicators up to 1.015 µs');
+    expect(labels({ ...kShowAll, allLateness: true }).length).toBe(20);
+    expect(labels({ ...kShowAll, communicators: new Set(Array.from({ length: 13 }, (_, at) => at)) }).length).toBe(13);
   });
 
   it('have heights, and none where they are folded', () => {

@@ -269,6 +269,50 @@ describe('who came late', () => {
     await page.waitForSelector('#panel', { hidden: true });
   });
 
+  it('is nobody at start-up, whose operations are listed apart', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#worst=1' });
+    const listed = await page.$$eval('#panel h3, #panel .link', (all) => all.map((one) => one.textContent!));
+    expect(listed.map((text) => text.replace(/\+.*/, ''))).toEqual(['AllReduce #1rank 2', 'At start-up', 'AllReduce #0']);
+    const links = await page.$$('#panel .link');
+    await links[1].click();
+    await page.waitForFunction(() => window.strettoViewer!.selection() >= 0);
+    await drawn(page);
+    expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('came last, at start-up');
+  });
+
+  it('is not certain where ranks are missing, which is said first', async () => {
+    const page = await open(recording('incomplete.html'), { hash: '#worst=1' });
+    expect(await page.$eval('#quality-button', (one) => one.textContent)).toContain('rank 3 of dp0 is not recorded');
+    const text = await page.$eval('#panel', (panel) => panel.textContent!);
+    expect(text).toMatch(/^.?The worst operations.?Rank 3 of dp0 is not recorded\./);
+    expect(await page.$eval('#panel .link .where', (one) => one.textContent)).toBe('rank 2 ?');
+    expect(await page.evaluate(() => window.strettoViewer!.lanes()[1].detail)).toContain('3 of 4 ranks');
+    // Its bar of lateness is pale.
+    const spot = await lateSpot(page);
+    const pale = await page.evaluate(({ x }) => {
+      const canvas = document.getElementById('bars') as HTMLCanvasElement;
+      return [...canvas.getContext('2d')!.getImageData(Math.round(x - canvas.getBoundingClientRect().left), 20 + 30, 1, 1).data];
+    }, spot);
+    expect(pale[0]).toBeGreaterThan(0xd1);
+    expect(pale[1]).toBeGreaterThan(0x80);
+    await page.click('#panel .link');
+    await page.waitForFunction(() => window.strettoViewer!.selection() >= 0);
+    await drawn(page);
+    expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('not certainrank 3 of dp0 is not recorded: another may have come later');
+  });
+
+  it('is shown of all communicators once that is asked for', async () => {
+    const page = await open(recording('many.html'));
+    const lateness = (): Promise<number> => page.evaluate(() => window.strettoViewer!.lanes().filter((lane) => lane.kind === 'lateness').length);
+    expect(await lateness()).toBe(12);
+    const more = (await page.$('.lane[data-kind="more"]'))!;
+    expect(await more.evaluate((one) => one.textContent)).toBe('show 3 more communicatorsup to 6.000 µs');
+    await more.click();
+    await drawn(page);
+    expect(await lateness()).toBe(15);
+    expect(await page.$('.lane[data-kind="more"]:not([hidden])')).toBe(null);
+  });
+
   it('is linked to by what a report knows: the list, or one operation', async () => {
     const page = await open(recording('one_device.html'), { hash: '#worst=1' });
     expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('The worst operations');
