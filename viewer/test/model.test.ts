@@ -3,7 +3,7 @@ import { openPayload } from '../src/bundle';
 import { fieldsOf, statesOf, titleOf } from '../src/fields';
 import { duration, grouped, moment, tickStep, ticks } from '../src/format';
 import { lanesBetween, place, trackAt, tracksBelow } from '../src/geometry';
-import { formatPlace, parsePlace } from '../src/hash';
+import { formatPlace, parsePlace, placeFaults } from '../src/hash';
 import { kShowAll, layOut, type Filter } from '../src/layout';
 import { Lateness } from '../src/lateness';
 import { relativesOf } from '../src/relations';
@@ -310,6 +310,33 @@ describe('places in the address', () => {
     expect(parsePlace('#v=5,1&e=x:y&m=a,b&hide=,')).toEqual({ hidden: [0, 0] });
     expect(parsePlace(`#q=${'x'.repeat(5000)}`).query!.length).toBe(1000);
     expect(parsePlace('#e=3:ff').event).toEqual({ process: 3, id: 255n });
+  });
+
+  it('are told where they say nothing', () => {
+    expect(placeFaults('')).toEqual([]);
+    const whole = 'v=-1.5,9&e=3:ff&op=0xa,AllReduce,1&worst=1&q=a:b&m=1,2&hide=3,4&ranks=0-1&comm=0';
+    expect(placeFaults(`#${whole}`)).toEqual([]);
+    const bad = { v: '5,1', e: 'x:y', op: '0xa,AllReduce', m: 'a,b', hide: ',', comm: 'dp0', rank: '2' };
+    for (const [name, value] of Object.entries(bad)) {
+      expect(placeFaults(`#${whole}&${name}=${value}`).length, name).toBe(1);
+      expect(placeFaults(`#${name}=${value}`)[0], name).toContain(name);
+    }
+    const open = (hash: string): Session => {
+      const session = new Session(store(twoRanks()));
+      session.apply(parsePlace(hash), placeFaults(hash));
+      return session;
+    };
+    expect(open('#ranks=2-1').placeFaults[0]).toContain('say 1-2');
+    expect(open('#op=0xabc,AllReduce,99').placeFaults[0]).toContain('no such operation');
+    expect(open('#e=0:ffff').placeFaults[0]).toContain('no such event');
+    const session = open('#comm=7&hide=4');
+    expect(session.placeFaults).toEqual(['comm=7: this recording has 1 communicator, counted from 0']);
+    expect([session.communicators, [...session.hidden], session.layout.shown > 0]).toEqual([null, [4], true]);
+    // Until something else is chosen.
+    session.setWindow(0, 100);
+    expect(session.placeFaults.length).toBe(1);
+    session.select(0);
+    expect(session.placeFaults).toEqual([]);
   });
 });
 

@@ -358,6 +358,17 @@ describe('controls', () => {
     expect(await page.$eval('#ranks', (one) => [one.getAttribute('aria-invalid'), (one as HTMLInputElement).value])).toEqual(['true', '2-1']);
   });
 
+  it('say what is wrong with an address', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#ranks=2-1&op=0xc0ffee0123456789,AllReduce,9' });
+    const text = await page.$eval('#fault', (one) => one.textContent);
+    expect(text).toBe('Address: ranks=2-1: 2-1: from the lower to the higher rank, say 1-2. Address: op=0xc0ffee0123456789,AllReduce,9: this recording has no such operation.');
+    await screenshot(page, 'address', { width: 1280, height: 400 });
+    await page.keyboard.press('x');
+    await page.waitForSelector('#fault', { hidden: true });
+    await page.evaluate(() => void (location.hash = '#comm=7'));
+    await page.waitForSelector('#fault:not([hidden])');
+  });
+
   it('leave no box behind after a jump, and none over the panel', async () => {
     const page = await open(recording('one_device.html'));
     const bars = await page.evaluate(() => {
