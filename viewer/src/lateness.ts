@@ -46,6 +46,7 @@ export class Lateness {
   readonly doubts: Uint8Array;
   /** By collective: how far the clocks can be wrong about its last rank, in ns. */
   readonly errors: Float64Array;
+  readonly clocks: Clocks;
   /** Of each operation its first kernel, -1 without one; null where the recording has no kernels. */
   private readonly kernels: Int32Array | null;
   /** By collective: arrivals are those of kernels. */
@@ -53,6 +54,7 @@ export class Lateness {
 
   constructor(private readonly store: Store) {
     const { count } = store.collectives;
+    this.clocks = new Clocks(store);
     this.kernels = firstKernels(store);
     this.byKernel = new Uint8Array(count);
     this.first = new Float64Array(count).fill(NaN);
@@ -81,6 +83,12 @@ export class Lateness {
   endsWhenDone(row: number): boolean {
     const communicator = this.store.communicator(row);
     return communicator >= 0 && this.synchronous[communicator] === 1;
+  }
+
+  /** Whether arrivals are when ranks began to wait, and not when they handed the operation over. */
+  isExact(collective: number): boolean {
+    const row = this.lastRow[collective];
+    return this.byKernel[collective] === 1 || (row >= 0 && this.endsWhenDone(row));
   }
 
   private measure(collective: number): void {
@@ -122,17 +130,15 @@ export class Lateness {
   private findDoubts(): void {
     const { store, doubts } = this;
     const startup = startups(store, this.lanes);
-    const clocks = new Clocks(store);
     for (const lane of this.lanes) {
       const { communicator, collectives } = lane;
       const { complete, recorded } = store.communicators[communicator];
       for (const one of collectives) {
         const rows = listOf(store.collectives.rows, one);
-        const isKnown = this.byKernel[one] === 1 || this.synchronous[communicator] === 1;
-        const isClear = this.isClear(one, rows, clocks);
+        const isClear = this.isClear(one, rows);
         if (startup.has(one)) doubts[one] = kStartup;
         else if (!complete || rows.length < recorded) doubts[one] = kMissing;
-        else if (!isKnown) doubts[one] = kHandedOver;
+        else if (!this.isExact(one)) doubts[one] = kHandedOver;
         else if (!isClear) doubts[one] = kClose;
         if (doubts[one] !== kStartup) lane.most = Math.max(lane.most, this.late(one));
       }
@@ -140,12 +146,12 @@ export class Lateness {
   }
 
   /** Whether the last rank came after all others by more than the clocks can be wrong. */
-  private isClear(collective: number, rows: Int32Array, clocks: Clocks): boolean {
+  private isClear(collective: number, rows: Int32Array): boolean {
     const last = this.lastRow[collective];
     let isClear = true;
     for (const row of rows) {
       if (row === last) continue;
-      const error = clocks.error(this.arrivalRow(row), this.arrivalRow(last));
+      const error = this.clocks.error(this.arrivalRow(row), this.arrivalRow(last));
       this.errors[collective] = Math.max(this.errors[collective], error);
       if (!(this.last[collective] - this.arrival(row) - error > kFloorNs)) isClear = false;
     }

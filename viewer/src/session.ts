@@ -7,6 +7,7 @@ import type { Place } from './hash';
 import { layOut, type Filter, type Layout } from './layout';
 import { Lateness } from './lateness';
 import { relativesOf, type Relatives } from './relations';
+import { Replays } from './replays';
 import { parseQuery, parseRanks, search } from './search';
 import { listOf, type Store } from './store';
 
@@ -32,6 +33,7 @@ export class Session {
   /** What of the address that was opened says nothing here, until something else is chosen. */
   placeFaults: string[] = [];
   readonly lateness: Lateness;
+  readonly replays: Replays;
   /** Whether the list of the worst collectives is open. */
   worst = false;
   matches: Int32Array | null = null;
@@ -52,6 +54,7 @@ export class Session {
 
   constructor(readonly store: Store) {
     this.lateness = new Lateness(store);
+    this.replays = new Replays(store);
     this.layout = layOut(store, this.filter(), this.lateness.lanes);
     this.geometry = place(this.layout, this.folded);
     this.fitAll();
@@ -376,7 +379,9 @@ export class Session {
     if (wanted === undefined) return null;
     const count = this.store.communicators.length;
     const there = wanted.filter((number) => Number.isInteger(number) && number >= 0 && number < count);
-    if (there.length < wanted.length) faults.push(`comm=${wanted.join(',').slice(0, 60)}: this recording has ${count} communicator${count === 1 ? '' : 's'}, counted from 0`);
+    if (there.length < wanted.length) {
+      faults.push(`comm=${wanted.join(',').slice(0, 60)}: this recording has ${count} communicator${count === 1 ? '' : 's'}, counted from 0`);
+    }
     return there.length === 0 ? null : new Set(there);
   }
 

@@ -3,9 +3,11 @@ import { openPayload } from '../src/bundle';
 import { bytes, shortProgram } from '../src/format';
 import { doubtOf } from '../src/doubt';
 import { kCertain, kClose, kHandedOver, kMissing, kStartup, Lateness } from '../src/lateness';
-import { busFactor, operationOf, typeBytes } from '../src/operation';
+import { busFactor, operationOf, typeBytes, type Operation } from '../src/operation';
+import { proxyWaits } from '../src/proxies';
 import { suspicions } from '../src/quality';
 import { relativesOf } from '../src/relations';
+import { Replays } from '../src/replays';
 import { Session } from '../src/session';
 import { Store } from '../src/store';
 import { payloadOf, type Contents, type Event } from './make_bundle';
@@ -56,7 +58,7 @@ describe('lateness', () => {
     const { store, lateness } = open(job(arrivals, (at) => last(at) + 4096));
     expect(lateness.waitEnd(0)).toBe(200_000);
     expect(lateness.waitEnd(lateness.lastRow[store.collectives.of[0]])).toBeNaN();
-    const operation = operationOf(store, lateness, 0)!;
+    const operation = operationOf(store, lateness, new Replays(store), 0)!;
     expect(operation).toMatchObject({ bytes: 4096, elements: '1024 × float32', how: 'RING, 2 channels', waited: 200_000, transfer: 4096 });
     expect(operation.bandwidth).toBeCloseTo(1);
   });
@@ -65,7 +67,7 @@ describe('lateness', () => {
     const { store, lateness } = open(job(arrivals, (at, rank) => arrivals[at][rank] + 500));
     expect(lateness.late(0)).toBe(200_000);
     expect(lateness.waitEnd(0)).toBeNaN();
-    expect(operationOf(store, lateness, 0)!.bandwidth).toBeNaN();
+    expect(operationOf(store, lateness, new Replays(store), 0)!.bandwidth).toBeNaN();
   });
 
   it('goes by kernels where there are any', () => {
@@ -75,7 +77,7 @@ describe('lateness', () => {
     const { store, lateness } = open(contents);
     expect(lateness.late(0)).toBe(4000);
     expect([0, 1, 2, 3].map((row) => lateness.waitEnd(row))).toEqual([NaN, NaN, 5000, NaN]);
-    expect(operationOf(store, lateness, 1)!.transfer).toBe(4096);
+    expect(operationOf(store, lateness, new Replays(store), 1)!.transfer).toBe(4096);
   });
 
   it('is not made up of one rank', () => {
@@ -88,7 +90,7 @@ describe('lateness', () => {
     const contents = job(arrivals, (at) => last(at) + 4096);
     for (const context of contents.contexts as { ranks: number }[]) context.ranks = 3;
     const { store, lateness } = open(contents);
-    expect(operationOf(store, lateness, 0)!.bandwidth).toBeNaN();
+    expect(operationOf(store, lateness, new Replays(store), 0)!.bandwidth).toBeNaN();
   });
 });
 
@@ -188,6 +190,85 @@ describe('an operation that a link names', () => {
     expect([session.from < 300_000, session.to > 450_000]).toEqual([true, true]);
     session.apply({ operation: { communicator: '0xabc', name: 'AllReduce', sequence: 9 } });
     expect(session.store.start[session.selection]).toBe(300_010);
+  });
+});
+
+describe('an operation', () => {
+  const of = (contents: Contents, row: number): Operation | null => {
+    const { store, lateness } = open(contents);
+    return operationOf(store, lateness, new Replays(store), row);
+  };
+
+  it('that is known by its proxies has bounds, and begins no earlier than the one before ended', () => {
+    // Handed over at 0 and 10, done at 5000; the second handed over at 100 queued until then, and was done at 9096.
+    const contents = job([[0, 10], [100, 110]], (at, rank) => 50 + 100 * at + 10 * rank);
+    const ends = [5000, 5000, 9096, 9000];
+    const proxy = { type: 3, channel: 0, peer: 0 };
+    contents.events.push(...ends.map((stop, parent) => ({ ...proxy, start: 120 + parent, stop, process: parent % 2, context: parent % 2, thread: parent % 2, parent })));
+    expect(of(contents, 0)).toMatchObject({ bound: true, transfer: 4990 });
+    expect(of(contents, 2)).toMatchObject({ bound: true, transfer: 4096 });
+    expect(of(contents, 2)!.bandwidth).toBeCloseTo(1);
+    // Of one group they may run beside each other.
+    for (const event of contents.events.slice(0, 4)) event.group = 77;
+    expect(of(contents, 2)!.transfer).toBe(9096 - 110);
+    delete contents.events[7].stop;
+    expect(of(contents, 2)!.transfer).toBeNaN();
+  });
+
+  it('that is a send has its bytes, and bounds', () => {
+    const contents = job([[0, 200_000]], () => 204_096);
+    const send = { type: 2, start: 300_000, stop: 300_100, process: 0, context: 0, rank: 0, thread: 0, count: 1024, data_type: 2, peer: 1, function: 4 };
+    contents.strings = [...kStrings, 'Send'];
+    contents.events.push(send, { type: 3, start: 300_050, stop: 302_048, process: 0, context: 0, thread: 0, parent: 2, peer: 1 });
+    expect(of(contents, 2)).toMatchObject({ bytes: 4096, transfer: 100, bound: true, waitedFor: -1 });
+    // Where a rank's operations are only handed over, the proxy says when it was done.
+    contents.events.splice(0, 2);
+    contents.events[1].parent = 0;
+    expect(of(contents, 0)).toMatchObject({ bytes: 4096, transfer: 2048, bandwidth: 2 });
+  });
+
+  it('that a graph replayed is joined by the number of its first block', () => {
+    const call = { type: 9, start: 0, stop: 10, function: 1, count: 1024, data_type: 2, id: 1 };
+    const kernel = { type: 6, channel: 0 };
+    const on = (rank: number): object => ({ process: rank, context: rank, rank, thread: rank });
+    const events: Event[] = [
+      { ...call, ...on(0) }, { ...call, ...on(1) },
+      { ...kernel, start: 100, stop: 5196, parent: 0, ...on(0) }, { ...kernel, start: 100, stop: 5196, parent: 0, ...on(0), channel: 1 },
+      { ...kernel, start: 1100, stop: 5000, parent: 1, ...on(1) },
+      { ...kernel, start: 6000, stop: 6500, parent: 0, ...on(0) },
+    ];
+    const states = [2, 3, 4, 5].map((span, at) => ({ span, time: 7000, state: 1000, argument: [7, 7, 7, 8][at] }));
+    const contents = { ...job([], () => 0), events, states };
+    expect(of(contents, 2)).toMatchObject({ bytes: 4096, waited: 1000, waitedFor: 4, transfer: 4096, bound: false });
+    expect(new Replays(open(contents).store).of(2)).toEqual([2, 4]);
+    expect(of(contents, 2)!.bandwidth).toBeCloseTo(1);
+    expect(of(contents, 3)).toBe(null);
+    expect([of(contents, 5)!.transfer, of(contents, 5)!.waitedFor]).toEqual([NaN, -1]);
+    expect(of(contents, 0)).toBe(null);
+    // Nobody is named where the clocks can be wrong by as much.
+    for (const event of contents.events.slice(2)) event.clock_error = 600;
+    expect(of(contents, 2)!.waitedFor).toBe(-1);
+  });
+});
+
+describe('proxies', () => {
+  it('wait for the rank at the other side, for data or for room', () => {
+    const contents = job([[0, 10]], () => 90);
+    const proxy = { type: 3, start: 20, stop: 5000, process: 0, context: 0, thread: 0, parent: 0 };
+    const step = { type: 4, process: 0, context: 0, thread: 0 };
+    contents.events.push(
+      { ...proxy, peer: 1 }, { ...proxy, start: 21, peer: 3 },
+      { ...step, start: 30, stop: 1000, parent: 2 }, { ...step, start: 31, stop: 2000, parent: 2 }, { ...step, start: 32, stop: 3000, parent: 3 },
+    );
+    contents.states = [
+      { span: 4, time: 100, state: 10 }, { span: 5, time: 150, state: 10 }, { span: 4, time: 600, state: 12 }, { span: 6, time: 700, state: 20 },
+      { span: 6, time: 900, state: 9 },
+    ];
+    const { store } = open(contents);
+    expect(proxyWaits(store, [0, 1])).toMatchObject([
+      { rank: 0, peer: 1, what: 'data', ns: 500 + 1850, chunks: 2, row: 2 }, { rank: 0, peer: 3, what: 'room', ns: 200, chunks: 1, row: 3 },
+    ]);
+    expect(proxyWaits(store, [1])).toEqual([]);
   });
 });
 

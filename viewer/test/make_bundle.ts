@@ -29,6 +29,7 @@ export interface State {
   span: number;
   time: number;
   state: number;
+  argument?: number;
 }
 
 export interface Contents {
@@ -98,6 +99,7 @@ export function headerOf(contents: Contents, area: Area): Record<string, unknown
         area.column('span', states.map((one) => one.span)),
         area.column('time', states.map((one) => one.time)),
         area.column('state', states.map((one) => one.state)),
+        area.column('argument', states.map((one) => one.argument)),
       ],
     },
   };

@@ -119,7 +119,7 @@ class Maker:
 
     def proxy(self, at: int, thread: int, context: int, coll: int) -> None:
         """The progress thread: wakes, appends, moves two channels in two steps each, sleeps; the kernel's channels."""
-        process = self.contexts[context].process
+        process, rank, ranks = (getattr(self.contexts[context], name) for name in ("process", "rank", "ranks"))
         wake = self.span(T.PROXY_CTRL, (process, thread, context), at - 9000, at - 600)
         self.state(wake, at - 600, 16)
         append = self.span(T.PROXY_CTRL, (process, thread, context), at - 500, at)
@@ -129,7 +129,7 @@ class Maker:
             begin = at + 300 * channel
             op = self.span(
                 T.PROXY_OP, (process, thread, context), begin, begin + 20000,
-                parent=coll, channel=channel, peer=1, detail=2, owner_pid=self.processes[process].pid,
+                parent=coll, channel=channel, peer=(rank + (1, -1)[channel]) % ranks, detail=2, owner_pid=self.processes[process].pid,
                 function=self.text("Send" if channel == 0 else "Recv"), count=131072,
             )  # fmt: skip
             self.state(op, begin + 100, 19, argument=131072)

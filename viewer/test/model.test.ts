@@ -158,10 +158,13 @@ describe('lanes', () => {
 
   it('show the lateness of the worst communicators, and say how many others there are', () => {
     const contexts = Array.from({ length: 40 }, (_, at) => ({ process: 0, communicator: `0x${at >> 1}`, name: '', rank: at % 2, ranks: 2 }));
-    const events = contexts.map(({ rank }, context): Event => ({ type: 1, start: 1000 * context + rank * context, stop: 60_000, process: 0, thread: 0, context, function: 1, sequence: 3 }));
+    const events = contexts.map(({ rank }, context): Event => ({
+      type: 1, start: 1000 * context + rank * context, stop: 60_000, process: 0, thread: 0, context, function: 1, sequence: 3,
+    }));
     const many = store({ contexts, events });
     const lateness = new Lateness(many).lanes;
-    const labels = (filter: Filter): string[] => layOut(many, filter, lateness).lanes.filter((lane) => lane.parent === 0 && lane.key.startsWith('l')).map((lane) => `${lane.label} ${lane.detail}`.trim());
+    const labels = (filter: Filter): string[] =>
+      layOut(many, filter, lateness).lanes.flatMap(({ parent, key, label, detail }) => (parent === 0 && key.startsWith('l') ? [`${label} ${detail}`.trim()] : []));
     expect(labels(kShowAll).length).toBe(13);
     expect(labels(kShowAll)[0]).toBe('0x19');
     expect(labels(kShowAll)[12]).toBe('show 8 more communicators up to 1.015 µs');

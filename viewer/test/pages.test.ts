@@ -269,6 +269,17 @@ describe('who came late', () => {
     await page.waitForSelector('#panel', { hidden: true });
   });
 
+  it('waited for whom between hosts: the proxies of a collective say', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#op=0xc0ffee0123456789,AllReduce,1' });
+    await page.waitForSelector('#panel:not([hidden])');
+    const waits = await page.$$eval('#panel .link[title*="chunks"]', (all) => all.map((one) => one.textContent!));
+    expect(waits.length).toBe(8);
+    expect(waits[0]).toBe('rank 0 for data from rank 35.000 µs');
+    expect(waits.slice(4)).toEqual([0, 1, 2, 3].map((rank) => `rank ${rank} for room at rank ${(rank + 1) % 4}3.000 µs`));
+    await page.click('#panel .link[title*="chunks"]');
+    await page.waitForFunction(() => window.strettoViewer!.fields(window.strettoViewer!.selection())[0].value === 'ProxyOp');
+  });
+
   it('is nobody at start-up, whose operations are listed apart', async () => {
     const page = await open(recording('one_device.html'), { hash: '#worst=1' });
     const listed = await page.$$eval('#panel h3, #panel .link', (all) => all.map((one) => one.textContent!));
