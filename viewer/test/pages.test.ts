@@ -1,6 +1,7 @@
 // Headless Chromium opens recordings of which everything is known, and what it shows is held against them.
 
 import { readFileSync, writeFileSync } from 'node:fs';
+import { deflateSync } from 'node:zlib';
 import type { Browser, Page } from 'puppeteer-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { drawn, kOut, launch, openPage, screenshot, type Opened } from './browser';
@@ -616,6 +617,29 @@ describe('a hostile recording', () => {
     await new Promise((done) => setTimeout(done, 200));
     expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
     expect(opened!.faults.length).toBeGreaterThan(0);
+    opened!.faults.length = 0;
+  });
+});
+
+describe('the program, which the page unpacks', () => {
+  /** A page with another program in it. */
+  async function withProgram(packed: string): Promise<Page> {
+    const file = recording('program.html');
+    writeFileSync(file, readFileSync(recording('devices.html'), 'utf8').replace(/(id="program">)[^<]*/, (_, mark: string) => mark + packed));
+    return open(file);
+  }
+
+  it('does not run where it was changed: the policy forbids it', async () => {
+    const page = await withProgram(deflateSync('window.hacked = 1').toString('base64'));
+    expect(await page.$eval('#welcome', (one) => one.textContent)).toContain('the script was refused');
+    expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
+    expect(opened!.faults.join()).toContain('Content Security Policy');
+    opened!.faults.length = 0;
+  });
+
+  it('says so where it is damaged', async () => {
+    const page = await withProgram('eJyrVkoqyszLVrJSqlYqLskvys');
+    expect(await page.$eval('#welcome', (one) => one.textContent)).toContain('This page cannot start');
     opened!.faults.length = 0;
   });
 });
