@@ -126,10 +126,10 @@ class Maker:
         self.state(append, at - 400, 17)
         self.state(append, at - 50, 18, argument=2)
         for channel in range(2):
-            begin = at + 300 * channel
+            begin, peer = at + 300 * channel, (rank + (1, -1)[channel]) % ranks
             op = self.span(
                 T.PROXY_OP, (process, thread, context), begin, begin + 20000,
-                parent=coll, channel=channel, peer=(rank + (1, -1)[channel]) % ranks, detail=2, owner_pid=self.processes[process].pid,
+                parent=coll, channel=channel, peer=peer, detail=2, owner_pid=self.processes[process].pid,
                 function=self.text("Send" if channel == 0 else "Recv"), count=131072,
             )  # fmt: skip
             self.state(op, begin + 100, 19, argument=131072)
