@@ -222,6 +222,15 @@ def test_kernels_lie_on_the_clock_of_their_gpu(recording: Recording) -> None:
     assert before == after
 
 
+def test_gpus_know_each_other_better_than_hosts(recording: Recording) -> None:
+    # The recording's own clocks are right to 1 us; its GPUs are linked by the operations that they did together.
+    moved = view.on_gpu_clocks(recording)
+    kernels = moved.spans["type"] == 6
+    among, known = moved.spans["gpu_error"][kernels], moved.spans["clock_error"][kernels]
+    assert (among >= 0).all() and (among <= known).all() and (among < known).any()
+    assert (moved.spans["gpu_error"][~kernels] == -1).all()
+
+
 def test_a_recording_without_gpus_stays_as_it_is() -> None:
     made = make(Job(ranks=2, operations=5, style="cpu")).recording
     assert view.on_gpu_clocks(made) is made

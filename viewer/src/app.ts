@@ -4,7 +4,7 @@ import { byId, make } from './dom';
 import { kKinds } from './events';
 import { duration, grouped } from './format';
 import { Gutter } from './gutter';
-import { formatPlace, parsePlace } from './hash';
+import { formatPlace, parsePlace, placeFaults } from './hash';
 import { inspector } from './inspect';
 import { listenToKeys, listenToPointer } from './input';
 import { Minimap, Ruler } from './minimap';
@@ -52,7 +52,7 @@ export class App {
     this.session.listen((change) => this.changed(change));
     this.wire();
     this.readTheme();
-    this.session.apply(parsePlace(location.hash));
+    this.session.apply(parsePlace(location.hash), placeFaults(location.hash));
     this.resize();
     this.drawNow();
     window.strettoViewer = inspector(this.session, this.timeline, this.overlay, () => this.drawNow());
@@ -76,7 +76,7 @@ export class App {
       if (Math.abs(this.scrollbar.scrollTop - this.session.scroll) >= 1) this.session.scrollTo(this.scrollbar.scrollTop);
     });
     window.addEventListener('hashchange', () => {
-      if (location.hash !== this.ownHash) this.session.apply(parsePlace(location.hash));
+      if (location.hash !== this.ownHash) this.session.apply(parsePlace(location.hash), placeFaults(location.hash));
     }, { signal: this.signal });
     window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.readTheme(), { signal: this.signal });
   }

@@ -43,6 +43,10 @@ export function levelOf(type: number): number {
 }
 
 export const kColl = 1;
+export const kP2p = 2;
+export const kProxyOp = 3;
+export const kProxyStep = 4;
+export const kCollApi = 9;
 export const kKernelCh = 6;
 export const kGroup = 0;
 export const kCeColl = 12;

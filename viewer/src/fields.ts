@@ -16,6 +16,7 @@ const kShownElsewhere = new Set([
 const kHexadecimal = new Set(['stream', 'user_tag', 'group', 'send_buffer', 'receive_buffer']);
 // Of kernels that lie on the GPU's clock: when the host saw them.
 const kMoments = new Map([['seen_start', 'start seen by host'], ['seen_stop', 'stop seen by host']]);
+const kClockErrors = new Map([['clock_error', 'GPU clock known to'], ['gpu_error', 'against other GPUs']]);
 // What `detail`, `peer` and `channel` mean depends on the type.
 const kDetailOf: Readonly<Record<number, string>> = { 3: 'steps', 4: 'step', 8: 'depth' };
 
@@ -90,8 +91,8 @@ export function fieldsOf(store: Store, row: number): Field[] {
       found.push({ name: kMoments.get(column.name)!, value: moment(Number(value)) });
       continue;
     }
-    if (column.name === 'clock_error') {
-      found.push({ name: 'GPU clock known to', value: `± ${duration(Number(value)) || '0 ns'}` });
+    if (kClockErrors.has(column.name)) {
+      found.push({ name: kClockErrors.get(column.name)!, value: `± ${duration(Number(value)) || '0 ns'}` });
       continue;
     }
     const shown = column.text ? store.text(Number(value)) : kHexadecimal.has(column.name) ? hexadecimal(value) : grouped(value);

@@ -2,7 +2,7 @@
 
 import { make } from './dom';
 import { lanesBetween } from './geometry';
-import type { Lane } from './layout';
+import { isFoldable } from './layout';
 import type { Session } from './session';
 
 interface Label {
@@ -11,10 +11,6 @@ interface Label {
   readonly name: HTMLElement;
   readonly detail: HTMLElement;
   lane: number;
-}
-
-function isHeader(lane: Lane): boolean {
-  return lane.kind !== 'thread' && lane.kind !== 'lateness';
 }
 
 export class Gutter {
@@ -38,7 +34,8 @@ export class Gutter {
   private press(event: MouseEvent): void {
     const element = (event.target as Element).closest<HTMLElement>('.lane');
     const lane = this.session.layout.lanes[Number(element?.dataset['lane'] ?? -1)];
-    if (lane !== undefined && isHeader(lane)) this.session.fold(lane.key);
+    if (lane?.kind === 'more') this.session.showAllLateness();
+    else if (lane !== undefined && isFoldable(lane)) this.session.fold(lane.key);
   }
 
   draw(): void {
@@ -72,9 +69,9 @@ export class Gutter {
     label.name.textContent = lane.label;
     label.detail.textContent = lane.detail;
     element.title = lane.detail === '' ? lane.label : `${lane.label}  ${lane.detail}`;
-    if (!isHeader(lane)) {
+    if (!isFoldable(lane)) {
       label.twist.textContent = '';
-      element.tabIndex = -1;
+      element.tabIndex = lane.kind === 'more' ? 0 : -1;
       element.removeAttribute('aria-expanded');
       return;
     }

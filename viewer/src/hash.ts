@@ -21,6 +21,30 @@ function numbers(text: string | null, most: number): number[] {
   return text.split(',').slice(0, most).map(Number).filter((value) => Number.isFinite(value));
 }
 
+const kForms: Readonly<Record<string, [form: RegExp, words: string]>> = {
+  v: [/^-?[\d.]+,-?[\d.]+$/, 'a window is FROM,TO in ns, and FROM comes first'],
+  e: [/^\d{1,9}:[0-9a-f]{1,16}$/, 'an event is PROCESS:ID, the id in hexadecimal digits'],
+  op: [/^[^,]{1,64},[^,]{1,64},\d{1,15}$/, 'an operation is COMM,FUNCTION,NUMBER'],
+  worst: [/^/, ''],
+  q: [/^/, ''],
+  m: [/^-?[\d.]+(,-?[\d.]+)*$/, 'marks are times in ns'],
+  hide: [/^\d{1,3}(,\d{1,3})*$/, 'types are their numbers'],
+  ranks: [/^/, ''],
+  comm: [/^\d+(,\d+)*$/, 'communicators are numbers in the order of the list'],
+};
+
+/** What of an address says nothing, in words. The rest of it counts. */
+export function placeFaults(hash: string): string[] {
+  const found: string[] = [];
+  for (const [name, value] of new URLSearchParams(hash.replace(/^#/, ''))) {
+    const [form, words] = Object.hasOwn(kForms, name) ? kForms[name] : [null, ''];
+    const [from, to] = value.split(',').map(Number);
+    if (form === null) found.push(`there is no ${name.slice(0, 40)} (there are ${Object.keys(kForms).join(', ')})`);
+    else if (!form.test(value) || (name === 'v' && !(to > from))) found.push(`${name}=${value.slice(0, 60)}: ${words}`);
+  }
+  return found;
+}
+
 export function parsePlace(hash: string): Place {
   const parameters = new URLSearchParams(hash.replace(/^#/, ''));
   const place: Place = {};

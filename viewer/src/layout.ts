@@ -4,7 +4,7 @@
 
 import { kKernelCh, kKernelPhase, kLevels, levelOf } from './events';
 import type { Lane as LatenessLane } from './lateness';
-import { shortProgram } from './format';
+import { duration, shortProgram } from './format';
 import type { Store } from './store';
 
 export interface Filter {
@@ -13,12 +13,14 @@ export interface Filter {
   /** Null: all. */
   readonly ranks: ((rank: number) => boolean) | null;
   readonly communicators: ReadonlySet<number> | null;
+  /** Lanes of lateness of all communicators, and not of the worst alone. */
+  readonly allLateness?: boolean;
 }
 
 export const kShowAll: Filter = { hiddenTypes: new Set(), ranks: null, communicators: null };
 
 export interface Lane {
-  readonly kind: 'host' | 'process' | 'member' | 'thread' | 'group' | 'lateness';
+  readonly kind: 'host' | 'process' | 'member' | 'thread' | 'group' | 'lateness' | 'more';
   readonly key: string;
   readonly level: number;
   readonly label: string;
@@ -31,6 +33,11 @@ export interface Lane {
   /** Tracks firstTrack up to firstTrack + tracks; headers have none. */
   firstTrack: number;
   tracks: number;
+}
+
+/** Whether what is below a lane can be folded away by a press on it. */
+export function isFoldable(lane: Lane): boolean {
+  return lane.kind !== 'thread' && lane.kind !== 'lateness' && lane.kind !== 'more';
 }
 
 export interface Tracks {
@@ -250,23 +257,25 @@ function fillTracks(store: Store, trackOf: Int32Array, tracks: number, laneOfTra
   return { offsets, rows, start, end, type, busy, of: trackOf, place, lane: laneOfTrack };
 }
 
-/** A lane of lateness for each communicator that is shown, the worst first. */
+/** A lane of lateness for each communicator that is shown, the worst first. Of many the others are one line that says so. */
 function latenessLanes(store: Store, filter: Filter, all: readonly LatenessLane[]): Lane[] {
-  const shown = all
+  const chosen = all
     .filter((one) => filter.communicators === null || filter.communicators.has(one.communicator))
-    .sort((a, b) => b.most - a.most)
-    .slice(0, kMostLateness);
-  if (shown.length === 0) return [];
-  const detail = 'how far apart ranks arrived';
-  const header: Lane = { kind: 'group', key: 'l', level: 0, label: 'lateness', detail, parent: -1, context: -1, firstTrack: -1, tracks: 0 };
-  return [header, ...shown.map((lateness): Lane => {
-    const { id, name } = store.communicators[lateness.communicator];
-    const label = name === '' ? id : name;
-    return {
-      kind: 'lateness', key: `l:${lateness.communicator}`, level: 1, label, detail: name === '' ? '' : id, parent: 0, context: -1, lateness,
-      firstTrack: -1, tracks: 0,
-    };
-  })];
+    .sort((a, b) => b.most - a.most);
+  if (chosen.length === 0) return [];
+  const plain = { context: -1, firstTrack: -1, tracks: 0 };
+  const lanes: Lane[] = [{ ...plain, kind: 'group', key: 'l', level: 0, label: 'lateness', detail: 'how far apart ranks arrived', parent: -1 }];
+  const shown = filter.allLateness || chosen.length <= kMostLateness + 1 ? chosen.length : kMostLateness;
+  for (const lateness of chosen.slice(0, shown)) {
+    const { id, name, ranks, recorded, complete } = store.communicators[lateness.communicator];
+    const detail = [complete ? '' : `${recorded} of ${ranks < 1 ? '?' : ranks} ranks`, name === '' ? '' : id].filter((part) => part !== '').join(' ');
+    lanes.push({ ...plain, kind: 'lateness', key: `l:${lateness.communicator}`, level: 1, label: name === '' ? id : name, detail, parent: 0, lateness });
+  }
+  if (shown < chosen.length) {
+    const detail = `up to ${duration(chosen[shown].most) || '0 ns'}`;
+    lanes.push({ ...plain, kind: 'more', key: 'l:more', level: 1, label: `show ${chosen.length - shown} more communicators`, detail, parent: 0 });
+  }
+  return lanes;
 }
 
 export function layOut(store: Store, filter: Filter, lateness: readonly LatenessLane[] = []): Layout {

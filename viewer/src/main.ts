@@ -102,6 +102,8 @@ function listenForFiles(): void {
 }
 
 async function begin(): Promise<void> {
+  // For loader.ts, which sees a script that was refused by nothing else.
+  document.body.dataset['started'] = '';
   listenForFiles();
   const carried = byId('recording').textContent ?? '';
   byId('recording').textContent = '';

@@ -2,16 +2,21 @@
 // relatives to walk to.
 
 import { button, make } from './dom';
-import { kindOf } from './events';
+import { doubtOf, gap } from './doubt';
+import { kindOf, kP2p } from './events';
 import { fieldsOf, statesOf, titleOf, type Field } from './fields';
 import { bytes, duration, rate } from './format';
+import { kCertain, kHandedOver, kStartup } from './lateness';
 import { operationOf } from './operation';
+import { proxyWaits } from './proxies';
 import type { Session } from './session';
 import { listOf } from './store';
 
 const kMostStates = 200;
 const kMostListed = 100;
 const kMostWorst = 100;
+const kMostGaps = 5;
+const kMostProxies = 12;
 const kNoise = new Set([
   'id', 'parent', 'send buffer', 'receive buffer', 'stream', 'user tag', 'group', 'type', 'function', 'flag', 'warps', 'owner pid',
   'thread', 'process', 'traffic bytes', 'detail', 'command line',
@@ -41,19 +46,33 @@ function definitions(fields: readonly Field[]): HTMLElement {
   return list;
 }
 
+/** How long a rank waited and for whom, as far as that is known. */
+function waitsOf(session: Session, row: number, waited: number, waitedFor: number): string {
+  const { store, lateness } = session;
+  if (waitedFor < 0) return '';
+  const doubt = lateness.doubts[store.collectives.of[row]];
+  const last = `rank ${store.bundle.contexts[store.context[waitedFor]]?.rank ?? store.rank[waitedFor]}`;
+  if (waitedFor === row) return doubt === kStartup ? 'came last, at start-up' : 'came last';
+  if (!(waited > 0)) return '';
+  if (doubt === kStartup) return `${duration(waited)}, at start-up`;
+  return doubt === kHandedOver ? `${duration(waited)} before ${last}` : `${duration(waited)}, for ${last}`;
+}
+
 /** What an operation did, before all that was recorded of it. */
 function operationFields(session: Session, row: number): Field[] {
-  const operation = operationOf(session.store, session.lateness, row);
+  const { store, lateness, replays } = session;
+  const operation = operationOf(store, lateness, replays, row);
   if (operation === null) return [];
-  const { bytes: size, elements, how, waited, waitedFor, transfer, bandwidth } = operation;
-  const last = session.store.bundle.contexts[session.store.context[waitedFor]]?.rank;
-  const waits = waitedFor === row ? 'came last' : waited > 0 ? `${duration(waited)}, for rank ${last ?? '?'}` : '';
+  const { bytes: size, elements, how, waited, waitedFor, transfer, bandwidth, bound } = operation;
+  const collective = store.collectives.of[row];
+  const limit = (sign: string, text: string): string => (bound && text !== '' ? `${sign} ${text}` : text);
   const found: [string, string][] = [
     ['size', [bytes(size), elements === '' ? '' : `(${elements})`].filter((part) => part !== '').join(' ')],
     ['algorithm', how],
-    ['waited', waits],
-    ['transfer', duration(transfer)],
-    ['bus bandwidth', rate(bandwidth)],
+    [lateness.doubts[collective] === kHandedOver ? 'handed over' : 'waited', waitsOf(session, row, waited, waitedFor)],
+    ['not certain', collective < 0 || waitedFor < 0 ? '' : doubtOf(store, lateness, collective)],
+    ['transfer', limit('≤', duration(transfer))],
+    [store.type[row] === kP2p ? 'bandwidth' : 'bus bandwidth', limit('≥', rate(bandwidth))],
   ];
   return found.flatMap(([name, value]) => (value === '' ? [] : [{ name, value }]));
 }
@@ -136,12 +155,15 @@ export class Panel {
     const close = button('×', 'Let go of this event (Esc)', () => this.session.select(-1), { class: 'close' });
     const children = Array.from(listOf(this.session.store.children, selection));
     const { main, rest } = fieldLists(this.session, selection);
+    const replayed = this.session.replays.of(selection);
+    const peers = replayed.length > 0 ? replayed : relatives.peers;
     this.box.replaceChildren(
       close,
       heading(this.session, selection),
       this.steps(),
       main,
-      ...this.collective(relatives.peers),
+      ...this.collective(peers),
+      ...this.proxies(selection, peers),
       ...stateList(this.session, selection, kMostStates),
       ...this.walk('Parents', relatives.ancestors),
       ...this.walk('Children', children),
@@ -149,18 +171,38 @@ export class Panel {
     );
   }
 
-  /** The collectives whose ranks arrived furthest apart, each with the rank that came last. */
+  /** The collectives whose ranks arrived furthest apart, each with the rank that came last; then those of start-up. */
   private worst(): HTMLElement[] {
     const { session } = this;
     const { store, lateness } = session;
     const close = button('×', 'Close this list', () => session.showWorst(false), { class: 'close' });
     const title = make('div', { class: 'heading' }, make('strong', {}, 'The worst operations'));
     const found = session.worstShown(kMostWorst);
-    if (found.length === 0) return [close, title, make('p', { class: 'more' }, 'No collective is here of which two ranks were recorded.')];
-    const words = 'By how long the first rank waited for the last one, which is named:';
-    const links = found.map((one) => this.link(lateness.lastRow[one], `+${duration(lateness.late(one))}`, () => this.goToCollective(one)));
-    const several = store.communicators.length > 1 ? ' Communicators: see the lanes of lateness.' : '';
-    return [close, title, make('p', { class: 'more' }, `${words}${several}`), ...links];
+    const startups = session.worstShown(kMostWorst, true);
+    const say = (text: string): HTMLElement => make('p', { class: 'more' }, text);
+    if (found.length + startups.length === 0) return [close, title, say('No collective is here of which two ranks were recorded.')];
+    const gaps = store.communicators.map(gap).filter((text) => text !== '');
+    const lost = gaps.slice(0, kMostGaps).map((text): HTMLElement => make('p', { class: 'lost' }, `${text[0].toUpperCase()}${text.slice(1)}.`));
+    if (gaps.length > kMostGaps) lost.push(say(`The same holds for ${gaps.length - kMostGaps} more communicators.`));
+    const words = found.length === 0 ? '' : 'By how long the first rank waited for the last one, which is named. ';
+    const several = store.communicators.length > 1 ? 'Communicators: see the lanes of lateness. ' : '';
+    const doubts = found.some((one) => lateness.doubts[one] !== kCertain) ? 'A question mark: it is not certain who came last; the operation says why.' : '';
+    return [
+      close, title, ...lost, say(`${words}${several}${doubts}`), ...found.map((one) => this.worstLink(one)),
+      ...(startups.length === 0 ? [] : [make('h3', {}, 'At start-up'), say('Processes start at different times: nobody is named.')]),
+      ...startups.map((one) => this.worstLink(one)),
+    ];
+  }
+
+  private worstLink(collective: number): HTMLElement {
+    const { lateness } = this.session;
+    const doubt = lateness.doubts[collective];
+    const link = this.link(lateness.lastRow[collective], `+${duration(lateness.late(collective))}`, () => this.goToCollective(collective));
+    const where = link.querySelector('.where')!;
+    if (doubt === kStartup) where.textContent = '';
+    else if (doubt !== kCertain) where.textContent += ' ?';
+    link.title = doubtOf(this.session.store, lateness, collective);
+    return link;
   }
 
   private goToCollective(collective: number): void {
@@ -204,6 +246,22 @@ export class Panel {
     });
     const more = rows.length > kMostListed ? [make('p', { class: 'more' }, `and ${rows.length - kMostListed} more`)] : [];
     return [make('h3', {}, `${title} (${rows.length})`), ...links, ...more];
+  }
+
+  /** Between which ranks the proxies of an operation waited for each other. */
+  private proxies(selection: number, peers: readonly number[]): HTMLElement[] {
+    const { store } = this.session;
+    const waits = proxyWaits(store, store.type[selection] === kP2p ? [selection] : peers);
+    if (waits.length === 0) return [];
+    const links = waits.slice(0, kMostProxies).map(({ rank, peer, what, ns, chunks, row }) => {
+      const link = this.link(row, duration(ns));
+      link.title = `In sum over ${chunks} chunks; goes to the proxy's operation that waited longest`;
+      link.querySelector('.what')!.textContent = `rank ${rank} for ${what === 'data' ? 'data from' : 'room at'} rank ${peer}`;
+      link.querySelector('.where')!.textContent = '';
+      return link;
+    });
+    const more = waits.length > kMostProxies ? [make('p', { class: 'more' }, `and ${waits.length - kMostProxies} shorter ones`)] : [];
+    return [make('h3', {}, 'Proxies waited'), ...links, ...more];
   }
 
   /** The same operation on all ranks, in order of arrival: how much later than the first each came. */

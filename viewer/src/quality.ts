@@ -1,6 +1,7 @@
 // What was lost or looks wrong in the recording, and the processes that it is of.
 
 import { make } from './dom';
+import { gap } from './doubt';
 import { duration, grouped } from './format';
 import type { Store } from './store';
 
@@ -21,7 +22,8 @@ function count(value: unknown): number {
 /** In words, the worst first; empty where nothing is wrong. */
 export function suspicions(store: Store): string[] {
   const { quality, processes } = store.bundle;
-  const found = kWords.flatMap(([name, words]) => (count(quality[name]) > 0 ? [`${grouped(count(quality[name]))} ${words}`] : []));
+  const found = store.communicators.map(gap).filter((text) => text !== '').slice(0, 100);
+  found.push(...kWords.flatMap(([name, words]) => (count(quality[name]) > 0 ? [`${grouped(count(quality[name]))} ${words}`] : [])));
   for (const process of processes) if (process.error !== '') found.push(`process ${process.pid}: ${process.error}`);
   const notes = Array.isArray(quality['notes']) ? quality['notes'] : [];
   return [...found, ...notes.filter((note): note is string => typeof note === 'string').slice(0, 100)];

@@ -7,6 +7,7 @@ import type { Place } from './hash';
 import { layOut, type Filter, type Layout } from './layout';
 import { Lateness } from './lateness';
 import { relativesOf, type Relatives } from './relations';
+import { Replays } from './replays';
 import { parseQuery, parseRanks, search } from './search';
 import { listOf, type Store } from './store';
 
@@ -29,7 +30,10 @@ export class Session {
   query = '';
   /** Why the search is not what it should be; empty where it is. */
   queryFault = '';
+  /** What of the address that was opened says nothing here, until something else is chosen. */
+  placeFaults: string[] = [];
   readonly lateness: Lateness;
+  readonly replays: Replays;
   /** Whether the list of the worst collectives is open. */
   worst = false;
   matches: Int32Array | null = null;
@@ -45,10 +49,12 @@ export class Session {
   /** By place: how many of those before stand out; null: nothing in particular. */
   emphasis: Int32Array | null = null;
   private ranks: ((rank: number) => boolean) | null = null;
+  private allLateness = false;
   private readonly listeners: ((change: Change) => void)[] = [];
 
   constructor(readonly store: Store) {
     this.lateness = new Lateness(store);
+    this.replays = new Replays(store);
     this.layout = layOut(store, this.filter(), this.lateness.lanes);
     this.geometry = place(this.layout, this.folded);
     this.fitAll();
@@ -59,11 +65,12 @@ export class Session {
   }
 
   private tell(change: Change): void {
+    if (change === 'selection' || change === 'layout' || change === 'search') this.placeFaults = [];
     for (const listener of this.listeners) listener(change);
   }
 
   private filter(): Filter {
-    return { hiddenTypes: this.hidden, ranks: this.ranks, communicators: this.communicators };
+    return { hiddenTypes: this.hidden, ranks: this.ranks, communicators: this.communicators, allLateness: this.allLateness };
   }
 
   /** Filters changed: lanes are made anew. */
@@ -111,6 +118,12 @@ export class Session {
 
   setCommunicators(chosen: Set<number> | null): void {
     this.communicators = chosen;
+    this.relay();
+  }
+
+  /** Lanes of lateness of all communicators, where only the worst had one. */
+  showAllLateness(): void {
+    this.allLateness = true;
     this.relay();
   }
 
@@ -224,9 +237,9 @@ export class Session {
     this.select(-1);
   }
 
-  /** The worst collectives of those that are shown. */
-  worstShown(most: number): number[] {
-    return this.lateness.worst(most, (row) => this.layout.tracks.of[row] >= 0);
+  /** The worst collectives of those that are shown: without those of start-up, or these alone. */
+  worstShown(most: number, atStartup = false): number[] {
+    return this.lateness.worst(most, (row) => this.layout.tracks.of[row] >= 0, atStartup);
   }
 
   /** The next (1) or previous (-1) match that is shown, seen from the selection or the window. */
@@ -330,12 +343,15 @@ export class Session {
     return now;
   }
 
-  apply(wanted: Place): void {
+  /** `faults`: what of the address could not be read. */
+  apply(wanted: Place, faults: readonly string[] = []): void {
+    const found = [...faults];
     const before = this.filterText();
     this.hidden.clear();
     for (const type of wanted.hidden ?? []) this.hidden.add(type);
-    this.communicators = wanted.communicators ? new Set(wanted.communicators) : null;
+    this.communicators = this.communicatorsOf(wanted.communicators, found);
     const ranks = parseRanks(wanted.ranks ?? '');
+    if (typeof ranks === 'string') found.push(`ranks=${wanted.ranks}: ${ranks}`);
     this.ranks = typeof ranks === 'string' ? null : ranks;
     this.ranksText = this.ranks === null ? '' : (wanted.ranks ?? '');
     this.marks = wanted.marks ?? [];
@@ -345,12 +361,28 @@ export class Session {
     else this.relay();
     if (wanted.event !== undefined) {
       const row = this.find(wanted.event.process, wanted.event.id);
+      if (row < 0) found.push(`e=${wanted.event.process}:${wanted.event.id.toString(16)}: this recording has no such event`);
       if (wanted.from === undefined) this.goTo(row);
       else this.select(row);
-    } else if (wanted.operation !== undefined) this.goToOperation(wanted.operation);
+    } else if (wanted.operation !== undefined && !this.goToOperation(wanted.operation)) {
+      const { communicator, name, sequence } = wanted.operation;
+      found.push(`op=${communicator},${name},${sequence}: this recording has no such operation`);
+    }
     if (wanted.from !== undefined && wanted.to !== undefined) this.setWindow(wanted.from, wanted.to);
     if (this.selection >= 0) this.scrollInto(this.selection);
     this.tell('search');
+    this.placeFaults = found;
+  }
+
+  /** Those that there are; null, which is all of them, where the address names none or none that there is. */
+  private communicatorsOf(wanted: readonly number[] | undefined, faults: string[]): Set<number> | null {
+    if (wanted === undefined) return null;
+    const count = this.store.communicators.length;
+    const there = wanted.filter((number) => Number.isInteger(number) && number >= 0 && number < count);
+    if (there.length < wanted.length) {
+      faults.push(`comm=${wanted.join(',').slice(0, 60)}: this recording has ${count} communicator${count === 1 ? '' : 's'}, counted from 0`);
+    }
+    return there.length === 0 ? null : new Set(there);
   }
 
   /** The same for the same filters: laying out a million events again takes a while. */
@@ -359,8 +391,8 @@ export class Session {
     return JSON.stringify([hidden, communicators, ranks]);
   }
 
-  /** Pins the last rank of a collective, and shows all of them. */
-  private goToOperation({ communicator, name, sequence }: NonNullable<Place['operation']>): void {
+  /** Pins the last rank of a collective, and shows all of them; false where it is not there. */
+  private goToOperation({ communicator, name, sequence }: NonNullable<Place['operation']>): boolean {
     const { store } = this;
     const same = (a: string, b: string): boolean => a.toLowerCase() === b.toLowerCase();
     for (let collective = 0; collective < store.collectives.count; collective++) {
@@ -370,8 +402,9 @@ export class Session {
       if (context === undefined || !same(context.communicator, communicator)) continue;
       this.select(this.lateness.lastRow[collective] >= 0 ? this.lateness.lastRow[collective] : row);
       this.fit();
-      return;
+      return true;
     }
+    return false;
   }
 
   private find(process: number, id: bigint): number {

@@ -1,7 +1,7 @@
 // A bundle made ready for drawing: the columns that every frame reads as typed arrays, and the relations between events
 // (children of a parent, states of an event, ranks of a collective) as offsets into one array each. Changes nothing later.
 
-import { BundleError, type Bundle, type Column, type Table } from './bundle';
+import { BundleError, type Bundle, type Column, type ContextRecord, type Table } from './bundle';
 import { kCeColl, kColl } from './events';
 
 /** Many lists in two arrays: list k is `items[offsets[k]]` up to `items[offsets[k + 1]]`. */
@@ -32,6 +32,30 @@ export interface Collectives {
   readonly count: number;
 }
 
+export interface Communicator {
+  readonly id: string;
+  readonly name: string;
+  /** As many as it has; -1 where no rank says so. */
+  readonly ranks: number;
+  /** Ranks of which there is a recording. */
+  readonly recorded: number;
+  /** Whether that is all of them. */
+  readonly complete: boolean;
+  /** Some of those that are not recorded, lowest first. */
+  readonly missing: readonly number[];
+}
+
+const kMostMissing = 1000;
+
+function communicatorOf(contexts: readonly ContextRecord[]): Communicator {
+  const ranks = new Set(contexts.map(({ rank }) => rank));
+  const said = contexts.reduce((most, one) => Math.max(most, one.ranks), -1);
+  const missing: number[] = [];
+  for (let rank = 0; rank < said && missing.length < kMostMissing; rank++) if (!ranks.has(rank)) missing.push(rank);
+  const { communicator: id, name } = contexts.find((one) => one.name !== '') ?? contexts[0];
+  return { id, name, ranks: said, recorded: ranks.size, complete: said === ranks.size, missing };
+}
+
 export class Store {
   readonly rows: number;
   readonly start: Float64Array;
@@ -54,7 +78,7 @@ export class Store {
   readonly stateNumber: Int32Array;
   readonly collectives: Collectives;
   /** Communicators by their number; `communicatorOf` says which one a context belongs to. */
-  readonly communicators: { id: string; name: string; ranks: number }[] = [];
+  readonly communicators: Communicator[] = [];
   readonly communicatorOf: Int32Array;
   readonly first: number;
   readonly last: number;
@@ -147,15 +171,15 @@ export class Store {
 
   private numberCommunicators(): Int32Array {
     const numbers = new Map<string, number>();
-    return Int32Array.from(this.bundle.contexts, (context) => {
-      let number = numbers.get(context.communicator);
-      if (number === undefined) {
-        number = this.communicators.length;
-        numbers.set(context.communicator, number);
-        this.communicators.push({ id: context.communicator, name: context.name, ranks: context.ranks });
-      }
+    const members: ContextRecord[][] = [];
+    const of = Int32Array.from(this.bundle.contexts, (context) => {
+      const number = numbers.get(context.communicator) ?? members.push([]) - 1;
+      numbers.set(context.communicator, number);
+      members[number].push(context);
       return number;
     });
+    this.communicators.push(...members.map(communicatorOf));
+    return of;
   }
 
   private joinCollectives(): Collectives {

@@ -5,7 +5,8 @@ import { context2d, fitCanvas } from './dom';
 import { titleOf } from './fields';
 import { duration, ticks } from './format';
 import { kBarHeight, kTrackHeight, laneAt, lanesBetween, trackAt, tracksBelow } from './geometry';
-import type { Lane as LatenessLane } from './lateness';
+import { kCertain, kStartup, type Lane as LatenessLane } from './lateness';
+import { isFoldable } from './layout';
 import { drawBands, firstAbove, placeAt, type Band } from './raster';
 import type { Session } from './session';
 import { listOf } from './store';
@@ -27,6 +28,8 @@ const kCharacter = 6.1;
 const kMostWaits = 4000;
 // Of so few bars of lateness none is cut off.
 const kFew = 20;
+// Bars of lateness of which it is not certain who came last.
+const kPale = 0.4;
 const kLeastWait = 3;
 const kSolidEdge = 4;
 /** A tick for each so many pixels, here and on the ruler. */
@@ -190,7 +193,7 @@ export class Timeline {
       const lane = geometry.visible[index];
       const top = Math.round((geometry.top[lane] - scroll) * ratio);
       const bottom = Math.round((geometry.top[lane] + geometry.height[lane] - scroll) * ratio);
-      const isHeader = layout.lanes[lane].kind !== 'thread' && layout.lanes[lane].kind !== 'lateness';
+      const isHeader = isFoldable(layout.lanes[lane]);
       const colour = isHeader ? theme.header : theme.grid;
       const start = isHeader ? top : bottom - 1;
       this.pixels.fill(colour, Math.max(0, start) * wide, Math.max(0, Math.min(bottom, this.canvas.height)) * wide);
@@ -209,29 +212,44 @@ export class Timeline {
 
   private drawLatenessOf(theme: Theme, lane: LatenessLane, top: number, height: number): void {
     const { from, to } = this.session;
+    const { doubts } = this.session.lateness;
     const low = firstAbove(lane.at, 0, lane.at.length, from);
+    // Of the collectives of a column the worst; of start-up only where there is no other.
     const columns = new Float64Array(Math.ceil(this.width) + 1);
-    let most = 0;
+    const doubtful = new Uint8Array(columns.length);
+    let [most, startup] = [0, 0];
     for (let at = low; at < lane.at.length && lane.at[at] <= to; at++) {
       const column = Math.floor(this.xOf(lane.at[at]));
-      if (lane.late[at] > columns[column]) columns[column] = lane.late[at];
-      if (lane.late[at] > most) most = lane.late[at];
+      const doubt = doubts[lane.collectives[at]];
+      const late = lane.late[at];
+      if (doubt === kStartup) startup = Math.max(startup, late);
+      else most = Math.max(most, late);
+      const isAlike = (doubt === kStartup) === (doubtful[column] === kStartup);
+      if (columns[column] > 0 && (isAlike ? late <= columns[column] : doubt === kStartup)) continue;
+      columns[column] = late;
+      doubtful[column] = doubt;
     }
-    if (most === 0) return;
+    if (most === 0 && startup === 0) return;
     const { context } = this;
-    // One that is far worse than all others, as the first one of a job often is, must not flatten them.
-    const some = columns.filter((late) => late > 0).sort();
-    const whole = some.length < kFew ? most : Math.min(most, 1.5 * some[Math.floor((some.length - 1) * 0.98)]);
+    // One that is far worse than all others must not flatten them, and start-up not at all.
+    const some = columns.filter((late, column) => late > 0 && doubtful[column] !== kStartup).sort();
+    const usual = some.length < kFew ? most : Math.min(most, 1.5 * some[Math.floor((some.length - 1) * 0.98)]);
+    const whole = usual > 0 ? usual : startup;
     const room = height - 6;
-    context.fillStyle = theme.collectiveLine;
     columns.forEach((late, column) => {
       if (late === 0) return;
       const high = Math.max(1, Math.min(late / whole, 1) * room);
+      context.fillStyle = doubtful[column] === kStartup ? theme.muted : theme.collectiveLine;
+      context.globalAlpha = doubtful[column] === kCertain || doubtful[column] === kStartup ? 1 : kPale;
       context.fillRect(column - 1, top + height - 2 - high, 2, high);
     });
+    context.globalAlpha = 1;
     context.font = '10px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif';
     context.textBaseline = 'top';
-    const label = whole < most ? `full height ${duration(whole)}, one ${duration(most)}` : `up to ${duration(most)}`;
+    const label = [
+      usual > 0 && usual < most ? `full height ${duration(usual)}, one ${duration(most)}` : most > 0 ? `up to ${duration(most)}` : '',
+      startup > 0 ? `start-up ${duration(startup)}` : '',
+    ].filter((part) => part !== '').join(', ');
     context.fillStyle = theme.halo;
     context.fillRect(2, top + 2, context.measureText(label).width + 6, 13);
     context.fillStyle = theme.muted;

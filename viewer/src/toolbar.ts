@@ -132,6 +132,7 @@ export class Toolbar {
     ] as const;
     for (const [input, fault] of faults) input.setAttribute('aria-invalid', String(fault !== ''));
     const said = faults.flatMap(([, fault, name]) => (fault === '' ? [] : [`${name}: ${fault}.`]));
+    said.push(...this.session.placeFaults.slice(0, 5).map((fault) => `Address: ${fault}.`));
     byId('fault').hidden = said.length === 0;
     byId('fault').textContent = said.join(' ');
   }

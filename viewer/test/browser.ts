@@ -32,7 +32,7 @@ export interface Opened {
   readonly faults: string[];
 }
 
-export async function openPage(browser: Browser, file: string, options: { hash?: string; dark?: boolean } = {}): Promise<Opened> {
+export async function openPage(browser: Browser, file: string, options: { hash?: string; dark?: boolean; timeout?: number } = {}): Promise<Opened> {
   // What one page remembers (its theme) is not another's.
   const page = await (await browser.createBrowserContext()).newPage();
   await page.setViewport({ width: 1600, height: 900 });
@@ -45,6 +45,7 @@ export async function openPage(browser: Browser, file: string, options: { hash?:
   page.on('request', (request) => {
     if (!/^(file|blob|data):/.test(request.url())) faults.push(`asked for ${request.url()}`);
   });
+  if (options.timeout !== undefined) page.setDefaultTimeout(options.timeout);
   await page.goto(`${pathToFileURL(file).href}${options.hash ?? ''}`);
   await page.waitForFunction(() => !document.getElementById('workspace')!.hidden || !document.getElementById('welcome')!.hidden);
   await page.waitForFunction(() => document.getElementById('headline')!.textContent !== 'Opening…');

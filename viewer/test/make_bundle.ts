@@ -19,12 +19,17 @@ export interface Event {
   group?: number;
   data_type?: number;
   algorithm?: number;
+  peer?: number;
+  /** Kernels on a GPU's clock: how well that is known, to hosts and among GPUs. */
+  clock_error?: number;
+  gpu_error?: number;
 }
 
 export interface State {
   span: number;
   time: number;
   state: number;
+  argument?: number;
 }
 
 export interface Contents {
@@ -67,6 +72,8 @@ const kContext = { process: 0, communicator: '0xabc', name: 'dp0', rank: 0, rank
 export function headerOf(contents: Contents, area: Area): Record<string, unknown> {
   const { events, states = [] } = contents;
   const column = (name: keyof Event, text = false): Written => area.column(name, events.map((one) => one[name]), text);
+  // Left out where no event has it, as the writer does.
+  const rare = (['peer', 'clock_error', 'gpu_error'] as const).filter((name) => events.some((one) => one[name] !== undefined));
   return {
     schema: 'stretto.view/1',
     title: 'test',
@@ -81,7 +88,7 @@ export function headerOf(contents: Contents, area: Area): Record<string, unknown
       columns: [
         column('type'), column('start'), column('process'), column('thread'), column('context'), column('rank'),
         column('function', true), column('sequence'), column('channel'), column('id'),
-        column('count'), column('group'), column('data_type', true), column('algorithm', true),
+        ...rare.map((name) => column(name)), column('count'), column('group'), column('data_type', true), column('algorithm', true),
         area.column('parent_row', events.map((one) => one.parent)),
         area.column('duration', events.map((one) => (one.stop === undefined ? undefined : one.stop - one.start))),
       ],
@@ -92,6 +99,7 @@ export function headerOf(contents: Contents, area: Area): Record<string, unknown
         area.column('span', states.map((one) => one.span)),
         area.column('time', states.map((one) => one.time)),
         area.column('state', states.map((one) => one.state)),
+        area.column('argument', states.map((one) => one.argument)),
       ],
     },
   };

@@ -119,17 +119,17 @@ class Maker:
 
     def proxy(self, at: int, thread: int, context: int, coll: int) -> None:
         """The progress thread: wakes, appends, moves two channels in two steps each, sleeps; the kernel's channels."""
-        process = self.contexts[context].process
+        process, rank, ranks = (getattr(self.contexts[context], name) for name in ("process", "rank", "ranks"))
         wake = self.span(T.PROXY_CTRL, (process, thread, context), at - 9000, at - 600)
         self.state(wake, at - 600, 16)
         append = self.span(T.PROXY_CTRL, (process, thread, context), at - 500, at)
         self.state(append, at - 400, 17)
         self.state(append, at - 50, 18, argument=2)
         for channel in range(2):
-            begin = at + 300 * channel
+            begin, peer = at + 300 * channel, (rank + (1, -1)[channel]) % ranks
             op = self.span(
                 T.PROXY_OP, (process, thread, context), begin, begin + 20000,
-                parent=coll, channel=channel, peer=1, detail=2, owner_pid=self.processes[process].pid,
+                parent=coll, channel=channel, peer=peer, detail=2, owner_pid=self.processes[process].pid,
                 function=self.text("Send" if channel == 0 else "Recv"), count=131072,
             )  # fmt: skip
             self.state(op, begin + 100, 19, argument=131072)
@@ -204,6 +204,37 @@ def one_device_per_thread() -> Maker:
             one["sequence"] = operation
             maker.proxy(int(one["start"]) + 1200, progress, context, coll)
         maker.contexts[context].finalize_ns = 190_000 + 200 * rank
+    return maker
+
+
+def incomplete() -> Maker:
+    """The same without the file of rank 3, and with the clock of the other host known to 40 us."""
+    maker = one_device_per_thread()
+    gone = len(maker.processes) - 1
+    maker.processes.pop()
+    maker.contexts.pop()
+    maker.threads = [one for one in maker.threads if one.process != gone]
+    kept = [one["id"] for one in maker.spans if one["process"] != gone]
+    maker.spans = [one for one in maker.spans if one["process"] != gone]
+    maker.states = [one for one in maker.states if one["id"] in kept]
+    maker.processes[2].error_ns = 40_000
+    return maker
+
+
+def many_communicators() -> Maker:
+    """Two ranks with fifteen communicators, to whose second operations rank 1 comes later and later."""
+    maker = Maker()
+    places = [(process, maker.thread(process, "main")) for process in (maker.process(), maker.process())]
+    for number in range(15):
+        for rank, (process, thread) in enumerate(places):
+            context = maker.context(process, rank, 2, COMMUNICATOR + number, f"tp{number:02}")
+            for operation in range(2):
+                where = (process, thread, context)
+                begin = 1_000_000 * (operation + 1) + 50_000 * number
+                at = begin + (rank * 2000 * (number + 1) if operation else 0)
+                coll = maker.collective("AllReduce", at, where, 0, 0)
+                maker.spans[-1] |= {"sequence": operation, "stop": at + 1}
+                maker.span(T.KERNEL_CH, where, at, begin + 49_000, parent=coll, channel=0)
     return maker
 
 
@@ -306,6 +337,8 @@ def main() -> None:
     for name, maker in (
         ("one_device", one_device_per_thread()),
         ("devices", devices_in_a_group()),
+        ("incomplete", incomplete()),
+        ("many", many_communicators()),
         ("aggregated", aggregated()),
         ("hostile", hostile()),
         ("empty", Maker()),

@@ -3,8 +3,9 @@ import { openPayload } from '../src/bundle';
 import { fieldsOf, statesOf, titleOf } from '../src/fields';
 import { duration, grouped, moment, tickStep, ticks } from '../src/format';
 import { lanesBetween, place, trackAt, tracksBelow } from '../src/geometry';
-import { formatPlace, parsePlace } from '../src/hash';
-import { kShowAll, layOut } from '../src/layout';
+import { formatPlace, parsePlace, placeFaults } from '../src/hash';
+import { kShowAll, layOut, type Filter } from '../src/layout';
+import { Lateness } from '../src/lateness';
 import { relativesOf } from '../src/relations';
 import { parseQuery, parseRanks, search } from '../src/search';
 import { Session } from '../src/session';
@@ -155,6 +156,22 @@ describe('lanes', () => {
     expect(layOut(one, { ...kShowAll, communicators: new Set([9]) }).shown).toBe(0);
   });
 
+  it('show the lateness of the worst communicators, and say how many others there are', () => {
+    const contexts = Array.from({ length: 40 }, (_, at) => ({ process: 0, communicator: `0x${at >> 1}`, name: '', rank: at % 2, ranks: 2 }));
+    const events = contexts.map(({ rank }, context): Event => ({
+      type: 1, start: 1000 * context + rank * context, stop: 60_000, process: 0, thread: 0, context, function: 1, sequence: 3,
+    }));
+    const many = store({ contexts, events });
+    const lateness = new Lateness(many).lanes;
+    const labels = (filter: Filter): string[] =>
+      layOut(many, filter, lateness).lanes.flatMap(({ parent, key, label, detail }) => (parent === 0 && key.startsWith('l') ? [`${label} ${detail}`.trim()] : []));
+    expect(labels(kShowAll).length).toBe(13);
+    expect(labels(kShowAll)[0]).toBe('0x19');
+    expect(labels(kShowAll)[12]).toBe('show 8 more communicators up to 1.015 µs');
+    expect(labels({ ...kShowAll, allLateness: true }).length).toBe(20);
+    expect(labels({ ...kShowAll, communicators: new Set(Array.from({ length: 13 }, (_, at) => at)) }).length).toBe(13);
+  });
+
   it('have heights, and none where they are folded', () => {
     const open = place(layout, new Set());
     const folded = place(layout, new Set([layout.lanes[1].key]));
@@ -296,6 +313,33 @@ describe('places in the address', () => {
     expect(parsePlace('#v=5,1&e=x:y&m=a,b&hide=,')).toEqual({ hidden: [0, 0] });
     expect(parsePlace(`#q=${'x'.repeat(5000)}`).query!.length).toBe(1000);
     expect(parsePlace('#e=3:ff').event).toEqual({ process: 3, id: 255n });
+  });
+
+  it('are told where they say nothing', () => {
+    expect(placeFaults('')).toEqual([]);
+    const whole = 'v=-1.5,9&e=3:ff&op=0xa,AllReduce,1&worst=1&q=a:b&m=1,2&hide=3,4&ranks=0-1&comm=0';
+    expect(placeFaults(`#${whole}`)).toEqual([]);
+    const bad = { v: '5,1', e: 'x:y', op: '0xa,AllReduce', m: 'a,b', hide: ',', comm: 'dp0', rank: '2' };
+    for (const [name, value] of Object.entries(bad)) {
+      expect(placeFaults(`#${whole}&${name}=${value}`).length, name).toBe(1);
+      expect(placeFaults(`#${name}=${value}`)[0], name).toContain(name);
+    }
+    const open = (hash: string): Session => {
+      const session = new Session(store(twoRanks()));
+      session.apply(parsePlace(hash), placeFaults(hash));
+      return session;
+    };
+    expect(open('#ranks=2-1').placeFaults[0]).toContain('say 1-2');
+    expect(open('#op=0xabc,AllReduce,99').placeFaults[0]).toContain('no such operation');
+    expect(open('#e=0:ffff').placeFaults[0]).toContain('no such event');
+    const session = open('#comm=7&hide=4');
+    expect(session.placeFaults).toEqual(['comm=7: this recording has 1 communicator, counted from 0']);
+    expect([session.communicators, [...session.hidden], session.layout.shown > 0]).toEqual([null, [4], true]);
+    // Until something else is chosen.
+    session.setWindow(0, 100);
+    expect(session.placeFaults.length).toBe(1);
+    session.select(0);
+    expect(session.placeFaults).toEqual([]);
   });
 });
 

@@ -1,6 +1,6 @@
 // Headless Chromium opens recordings of which everything is known, and what it shows is held against them.
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import type { Browser, Page } from 'puppeteer-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { drawn, kOut, launch, openPage, screenshot, type Opened } from './browser';
@@ -269,6 +269,61 @@ describe('who came late', () => {
     await page.waitForSelector('#panel', { hidden: true });
   });
 
+  it('waited for whom between hosts: the proxies of a collective say', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#op=0xc0ffee0123456789,AllReduce,1' });
+    await page.waitForSelector('#panel:not([hidden])');
+    const waits = await page.$$eval('#panel .link[title*="chunks"]', (all) => all.map((one) => one.textContent!));
+    expect(waits.length).toBe(8);
+    expect(waits[0]).toBe('rank 0 for data from rank 35.000 µs');
+    expect(waits.slice(4)).toEqual([0, 1, 2, 3].map((rank) => `rank ${rank} for room at rank ${(rank + 1) % 4}3.000 µs`));
+    await page.click('#panel .link[title*="chunks"]');
+    await page.waitForFunction(() => window.strettoViewer!.fields(window.strettoViewer!.selection())[0].value === 'ProxyOp');
+  });
+
+  it('is nobody at start-up, whose operations are listed apart', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#worst=1' });
+    const listed = await page.$$eval('#panel h3, #panel .link', (all) => all.map((one) => one.textContent!));
+    expect(listed.map((text) => text.replace(/\+.*/, ''))).toEqual(['AllReduce #1rank 2', 'At start-up', 'AllReduce #0']);
+    const links = await page.$$('#panel .link');
+    await links[1].click();
+    await page.waitForFunction(() => window.strettoViewer!.selection() >= 0);
+    await drawn(page);
+    expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('came last, at start-up');
+  });
+
+  it('is not certain where ranks are missing, which is said first', async () => {
+    const page = await open(recording('incomplete.html'), { hash: '#worst=1' });
+    expect(await page.$eval('#quality-button', (one) => one.textContent)).toContain('rank 3 of dp0 is not recorded');
+    const text = await page.$eval('#panel', (panel) => panel.textContent!);
+    expect(text).toMatch(/^.?The worst operations.?Rank 3 of dp0 is not recorded\./);
+    expect(await page.$eval('#panel .link .where', (one) => one.textContent)).toBe('rank 2 ?');
+    expect(await page.evaluate(() => window.strettoViewer!.lanes()[1].detail)).toContain('3 of 4 ranks');
+    // Its bar of lateness is pale.
+    const spot = await lateSpot(page);
+    const pale = await page.evaluate(({ x }) => {
+      const canvas = document.getElementById('bars') as HTMLCanvasElement;
+      return [...canvas.getContext('2d')!.getImageData(Math.round(x - canvas.getBoundingClientRect().left), 20 + 30, 1, 1).data];
+    }, spot);
+    expect(pale[0]).toBeGreaterThan(0xd1);
+    expect(pale[1]).toBeGreaterThan(0x80);
+    await page.click('#panel .link');
+    await page.waitForFunction(() => window.strettoViewer!.selection() >= 0);
+    await drawn(page);
+    expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('not certainrank 3 of dp0 is not recorded: another may have come later');
+  });
+
+  it('is shown of all communicators once that is asked for', async () => {
+    const page = await open(recording('many.html'));
+    const lateness = (): Promise<number> => page.evaluate(() => window.strettoViewer!.lanes().filter((lane) => lane.kind === 'lateness').length);
+    expect(await lateness()).toBe(12);
+    const more = (await page.$('.lane[data-kind="more"]'))!;
+    expect(await more.evaluate((one) => one.textContent)).toBe('show 3 more communicatorsup to 6.000 µs');
+    await more.click();
+    await drawn(page);
+    expect(await lateness()).toBe(15);
+    expect(await page.$('.lane[data-kind="more"]:not([hidden])')).toBe(null);
+  });
+
   it('is linked to by what a report knows: the list, or one operation', async () => {
     const page = await open(recording('one_device.html'), { hash: '#worst=1' });
     expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('The worst operations');
@@ -312,6 +367,17 @@ describe('controls', () => {
     await page.waitForSelector('#fault:not([hidden])');
     expect(await fault()).toContain('say 1-2');
     expect(await page.$eval('#ranks', (one) => [one.getAttribute('aria-invalid'), (one as HTMLInputElement).value])).toEqual(['true', '2-1']);
+  });
+
+  it('say what is wrong with an address', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#ranks=2-1&op=0xc0ffee0123456789,AllReduce,9' });
+    const text = await page.$eval('#fault', (one) => one.textContent);
+    expect(text).toBe('Address: ranks=2-1: 2-1: from the lower to the higher rank, say 1-2. Address: op=0xc0ffee0123456789,AllReduce,9: this recording has no such operation.');
+    await screenshot(page, 'address', { width: 1280, height: 400 });
+    await page.keyboard.press('x');
+    await page.waitForSelector('#fault', { hidden: true });
+    await page.evaluate(() => void (location.hash = '#comm=7'));
+    await page.waitForSelector('#fault:not([hidden])');
   });
 
   it('leave no box behind after a jump, and none over the panel', async () => {
@@ -434,123 +500,6 @@ describe('controls', () => {
       reached.add(await page.evaluate(() => document.activeElement?.id ?? ''));
     }
     for (const id of ['query', 'ranks', 'toggle-parents', 'fit', 'help-button', 'overlay']) expect(reached).toContain(id);
-  });
-});
-
-describe('files that are no recordings', () => {
-  const template = (): string => readFileSync(recording('empty.html'), 'utf8');
-  const kMark = /(id="recording">)[^<]*(<\/script>)/;
-
-  async function said(data: string): Promise<string> {
-    const file = recording('broken.html');
-    writeFileSync(file, template().replace(kMark, (_, open: string, close: string) => open + data + close));
-    const page = await open(file);
-    return page.$eval('#welcome', (one) => ((one as HTMLElement).hidden ? 'hidden' : one.textContent!));
-  }
-
-  it('are told to people', async () => {
-    const whole = readFileSync(recording('one_device.stretview'));
-    expect(await said('')).toContain('Drop a recording here');
-    await opened!.page.close();
-    expect(await said('!!!!')).toContain('cannot be decoded');
-    await opened!.page.close();
-    expect(await said(whole.subarray(0, 2000).toString('base64'))).toContain('damaged');
-    await opened!.page.close();
-    const corrupt = Buffer.from(whole);
-    corrupt.fill(0x55, 500, 600);
-    expect(await said(corrupt.toString('base64'))).toContain('damaged');
-  });
-
-  it('and one without events is open, and says why that may be', async () => {
-    const page = await open(recording('empty.html'));
-    expect(await page.$eval('#nothing', (one) => one.textContent)).toContain('holds no events');
-  });
-
-  it('can be followed by a good one, dropped or chosen', async () => {
-    expect(await said('')).toContain('Drop');
-    const page = opened!.page;
-    const input = (await page.$('#file'))!;
-    await (input as unknown as { uploadFile(path: string): Promise<void> }).uploadFile(recording('devices.stretview'));
-    await page.waitForFunction(() => window.strettoViewer?.events === 17);
-    await page.close();
-    await said('');
-    const html = readFileSync(recording('aggregated.html')).toString('base64');
-    await opened!.page.evaluate((data) => {
-      const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
-      const transfer = new DataTransfer();
-      transfer.items.add(new File([bytes], 'aggregated.html'));
-      document.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, cancelable: true }));
-    }, html);
-    await opened!.page.waitForFunction(() => window.strettoViewer?.events === 52);
-  });
-
-  it('can be dropped on a page that shows another, which goes', async () => {
-    const page = await open(recording('one_device.html'));
-    await page.keyboard.press('m');
-    const drop = (data: string): Promise<void> =>
-      page.evaluate((text) => {
-        const transfer = new DataTransfer();
-        transfer.items.add(new File([Uint8Array.from(atob(text), (one) => one.charCodeAt(0))], 'devices.stretview'));
-        document.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, cancelable: true }));
-      }, data);
-    await drop(readFileSync(recording('devices.stretview')).toString('base64'));
-    await page.waitForFunction(() => window.strettoViewer?.events === 17 && document.getElementById('shown')!.textContent!.startsWith('17 '));
-    // One key is one move: nothing of the first recording listens any more.
-    const before = await page.evaluate(() => window.strettoViewer!.view());
-    await page.keyboard.press('w');
-    const after = await page.evaluate(() => window.strettoViewer!.view());
-    expect(after.to - after.from).toBeCloseTo((before.to - before.from) / 1.4, 0);
-    // What cannot be opened leaves the way back.
-    await drop(Buffer.from('no recording').toString('base64'));
-    await page.waitForFunction(() => !document.getElementById('welcome')!.hidden && document.getElementById('headline')!.textContent !== 'Opening…');
-    await page.click('#back');
-    expect(await page.$eval('#shown', (one) => one.textContent)).toContain('17 events');
-  });
-});
-
-describe('a hostile recording', () => {
-  it('is text wherever it is shown, and runs nothing', async () => {
-    const page = await open(recording('hostile.html'));
-    await page.evaluate(() => {
-      const viewer = window.strettoViewer!;
-      for (const bar of viewer.bars()) {
-        viewer.select(bar.row);
-        viewer.draw();
-      }
-    });
-    await page.click('#quality-button');
-    const bar = await page.evaluate(() => {
-      const box = document.getElementById('overlay')!.getBoundingClientRect();
-      const bar = window.strettoViewer!.bars()[0];
-      return { x: box.left + bar.x + 5, y: box.top + bar.y + 5 };
-    });
-    await page.keyboard.press('Escape');
-    await page.mouse.move(bar.x, bar.y);
-    await page.keyboard.press('/');
-    await page.keyboard.type('<img src=x onerror=window.hacked=1>');
-    await new Promise((done) => setTimeout(done, 300));
-    const found = await page.evaluate(() => ({
-      hacked: 'hacked' in window,
-      scripts: document.scripts.length,
-      foreign: document.querySelectorAll('img, svg, b, i, iframe, object, a').length,
-      text: document.getElementById('gutter')!.textContent!.includes('</script><script>window.hacked=1</script>'),
-      notes: document.getElementById('quality-content')!.textContent!.includes('<img src=x onerror="window.hacked=1">'),
-    }));
-    expect(found).toEqual({ hacked: false, scripts: 2, foreign: 0, text: true, notes: true });
-  });
-
-  it('could not run anything even if markup came through: the policy forbids it', async () => {
-    const page = await open(recording('devices.html'));
-    await page.evaluate(() => {
-      const script = document.createElement('script');
-      script.textContent = 'window.hacked = 1';
-      document.body.append(script);
-      document.body.insertAdjacentHTML('beforeend', '<img src="x" onerror="window.hacked = 1">');
-    });
-    await new Promise((done) => setTimeout(done, 200));
-    expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
-    expect(opened!.faults.length).toBeGreaterThan(0);
-    opened!.faults.length = 0;
   });
 });
 

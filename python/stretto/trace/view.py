@@ -53,8 +53,9 @@ def template() -> bytes:
 
 def on_gpu_clocks(recording: Recording) -> Recording:
     """The recording with its kernels at the time that the GPU stamped, brought to the recording's clock, where that can
-    be known. When the host saw them stays in the columns `seen_start` and `seen_stop`, and how well the GPU's clock is
-    known, in ns, in `clock_error`.
+    be known. When the host saw them stays in the columns `seen_start` and `seen_stop`. How well the GPU's clock is
+    known, in ns, is in `clock_error`, and how well against the other GPUs' in `gpu_error`: clocks of GPUs that did the
+    same operations are often known better to each other than to any host.
     """
     spans = dict(recording.spans)
     context, start, stop = (spans[name].astype(np.int64) for name in ("context", "start", "stop"))
@@ -66,11 +67,15 @@ def on_gpu_clocks(recording: Recording) -> Recording:
     alignment = clocks_of(recording, join(recording))
     error = alignment.gpu_host_error[alignment.gpu_of[context]]
     rows = np.flatnonzero(stamped & np.isfinite(error))
-    seen_start, seen_stop, known = (np.full(len(start), -1) for _ in range(3))
-    seen_start[rows], seen_stop[rows], known[rows] = start[rows], stop[rows], np.ceil(error[rows])
+    linked = bool((alignment.gpu_home[alignment.gpu_of[context[rows]]] == 0).all())
+    among = alignment.gpu_error[alignment.gpu_of[context]] if linked else error
+    seen_start, seen_stop, known, ordered = (np.full(len(start), -1) for _ in range(4))
+    seen_start[rows], seen_stop[rows] = start[rows], stop[rows]
+    known[rows], ordered[rows] = np.ceil(error[rows]), np.ceil(among[rows])
     start[rows] = alignment.gpu_time(context[rows], began[rows])
     stop[rows] = alignment.gpu_time(context[rows], ended[rows])
-    spans |= {"start": start, "stop": stop, "seen_start": seen_start, "seen_stop": seen_stop, "clock_error": known}
+    spans |= {"start": start, "stop": stop, "seen_start": seen_start, "seen_stop": seen_stop}
+    spans |= {"clock_error": known, "gpu_error": ordered}
     order = np.argsort(start, kind="stable")
     row_of = np.empty(len(order), np.int64)
     row_of[order] = np.arange(len(order))
