@@ -83,7 +83,7 @@ def _straggler(item: Straggler, communicator: str) -> list[str]:
         share(item.last / item.operations if item.operations else math.nan),
         duration(item.median_ns),
         duration(item.p99_ns),
-        duration(item.cost_ns),
+        _bounded("≤", duration(item.cost_ns), item.evidence == "calls"),
         ", ".join(f"{_STAGES[name]} {count:,}" for name, count in item.causes.items()),
         _EVIDENCE[item.evidence],
     ]
@@ -127,9 +127,10 @@ def _path(report: Report, top: int) -> Section:
     if path.reason:
         return Section("Critical path", [f"None: {path.reason}."])
     moved = path.transfer_ns / path.duration_ns if path.duration_ns else math.nan
+    most = "at most " * bool(report.verdict.unseen or report.verdict.by_calls)
     sentences = [
         f"{duration(path.duration_ns)} long, through {plural(path.operations, 'operation')};"
-        f" {share(moved)} of it is transfer, the rest is what its ranks did between operations."
+        f" {most}{share(moved)} of it is transfer, the rest is what its ranks did between operations."
     ]
     if path.played == MOST_PLAYED:
         sentences.append(f"What-if looked at the first {path.played:,} operations.")
