@@ -176,6 +176,11 @@ def _kinds(report: Report, top: int) -> Section:
             "≤ and ≥ are bounds: the recording does not say when these operations began on all ranks. They began no"
             " earlier than the operation before them on their communicator and stream ended."
         )
+    if any(math.isnan(item.transfer_ns) for item in report.kinds[:top]):
+        sentences.append(
+            "? is unknown: the recording does not say when these operations ended on all ranks. On GPUs,"
+            " `--events timing` records it."
+        )
     if len(report.kinds) > top:
         sentences.append(f"The {top} most frequent of {len(report.kinds)} kinds.")
     headings = ["communicator", "function", "bytes", "count", "algorithm", "wait", "transfer", "transfer, p99"]
