@@ -15,6 +15,7 @@ from stretto.trace.report_json import document
 from stretto.trace.report_text import sections
 from stretto.trace.verdict import independent, tail
 from stretto.trace.verdict_text import said
+from stretto.trace.words import duration
 from verdict_jobs import KINDS, answer, draw, played, rank_of, waits, write
 
 QUEUES = [(kind, number) for kind in ("proxies", "calls") for number in (*range(8), 10, 29, 38, 51, 54, 57)]
@@ -98,6 +99,37 @@ def test_operations_that_follow_each_other_count_less() -> None:
     assert 300 < independent(drawn) <= 400
     assert independent(np.repeat(drawn, 10)) == pytest.approx(4000 * 0.1 / 1.9, rel=0.2)
     assert independent(np.zeros(50, np.int64)) == 50
+
+
+def test_processes_that_start_at_different_times_are_said_and_blame_nobody(tmp_path: Path) -> None:
+    job = draw(0, "balanced")
+    first = [events[0].arrive for events in played(job, random.Random(job.seed))]
+    write(job, tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    apart = max(first) - sorted(first)[-2]
+    assert apart > 1_000_000 and report.verdict.startup == 1
+    assert report.verdict.startup_ns == pytest.approx(apart, abs=10)
+    assert not report.lateness.blamed[0] and report.lateness.excused.startup.sum() == 1
+    assert (
+        f"Ranks did not start at the same time: the first operation waited up to {duration(apart)} for the last one."
+        " That is not counted below." in said(report)
+    )
+
+
+def test_a_recording_that_begins_later_has_no_start(tmp_path: Path) -> None:
+    """The ranks had met before it: who is late to its first operation is late."""
+    for rank in range(2):
+        made = Writer(pid=100 + rank, segment_bytes=1 << 16)
+        context, thread = made.context(rank, 2, communicator=5), made.thread(1)
+        for number in range(40, 60):
+            at = 1_000_000 * number + 300_000 * rank
+            facts = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 8, "sequence": number}
+            call = thread.start(1, at, context=context, **facts)
+            thread.stop(call, 1_000_000 * number + 330_000)
+        made.write(tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert report.verdict.startup == 0 and report.lateness.blamed.all()
+    assert not any("did not start at the same time" in sentence for sentence in said(report))
 
 
 def test_of_calls_that_run_ahead_the_report_says_why_it_names_nobody(tmp_path: Path) -> None:
