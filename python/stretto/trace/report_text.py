@@ -16,6 +16,14 @@ from stretto.trace.verdict_text import said
 from stretto.trace.words import amount, duration, number, plural, share
 
 _STAGES = {"upstream": "program", "launch": "launch", "stream": "GPU stream", "unclear": "unclear"}
+_PROXIES = {
+    "SendGPUWait": "its GPU to have data to send (SendGPUWait)",
+    "SendPeerWait": "the receiver to have room (SendPeerWait)",
+    "SendWait": "its network to send (SendWait)",
+    "RecvWait": "the sender's data (RecvWait)",
+    "RecvFlushWait": "data to reach its GPU's memory (RecvFlushWait)",
+    "RecvGPUWait": "its GPU to take data (RecvGPUWait)",
+}
 _EVIDENCE = {"certain": "certain", "ranks missing": "ranks are missing", "calls": "calls only"}
 
 
@@ -146,7 +154,7 @@ def _path(report: Report, top: int) -> Section:
         ]
         for worker in order[:top]
     ]
-    headings = ["rank", "times last", "its own time", "saved without it", "of the run"]
+    headings = ["rank", "times last", "time between operations", "saved without it", "of the run"]
     return Section("Critical path", sentences, headings, rows, (1, 2, 3, 4))
 
 
@@ -195,10 +203,10 @@ def _slow(report: Report, top: int) -> Section:
     why = f"a proxy explains {explained:,} of them" if explained else "no proxy is recorded that explains it"
     sentences = [f"{plural(report.slow_transfers, 'transfer')} took much longer than others of their kind; {why}."]
     rows = [
-        [item.communicator, str(item.rank), item.state, f"{item.count:,}", duration(item.excess_ns)]
+        [item.communicator, str(item.rank), _PROXIES[item.state], f"{item.count:,}", duration(item.excess_ns)]
         for item in report.slow_proxies[:top]
     ]
-    headings = ["communicator", "rank", "its proxy was in", "times", "longer by"]
+    headings = ["communicator", "rank", "its proxy waited for", "times", "longer by"]
     return Section("Slow transfers", sentences, headings, rows, (1, 3, 4))
 
 
@@ -245,7 +253,8 @@ def _proxy_waits(report: Report, top: int) -> Section:
         for item in report.proxy_waits[:top]
     ]
     sentences = ["Waits for chunks of collectives, by the steps of the ranks' proxies."] if rows else []
-    headings = ["communicator", "rank", "waited for", "operations", "chunks", "for its data", "for its room"]
+    headings = ["communicator", "rank", "waited for rank", "operations", "chunks", "until it sent data"]
+    headings += ["until it made room"]
     return Section("Who waited for whom between hosts", sentences, headings, rows, (1, 2, 3, 4, 5, 6))
 
 
@@ -289,7 +298,9 @@ def _clocks(report: Report, top: int) -> Section:
         for (host, _), items in list(hosts.items())[:top]
     ]
     sentences = [f"The first {top} of {len(hosts)} hosts."] if len(hosts) > top else []
-    return Section("Clocks", sentences, ["host", "processes", "offset", "drift ppm", "error"], rows, (1, 2, 3, 4))
+    return Section(
+        "Clocks", sentences, ["host", "processes", "offset", "drift, µs a second", "error"], rows, (1, 2, 3, 4)
+    )
 
 
 def _overhead(report: Report) -> Section:
