@@ -533,6 +533,8 @@ def table(answers: list[Answer]) -> str:
     lines = [f"| kind | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for kind in [*KINDS, "all"]:
         mine = [one for one in answers if kind in (one.kind, "all")]
+        if not mine:
+            continue
         counts = (
             [bool(one.guilty) for one in mine],
             [not one.known for one in mine],
@@ -548,12 +550,13 @@ def main() -> int:
     asked = argparse.ArgumentParser(description="Says how often the report is right about jobs whose truth is known.")
     asked.add_argument("--jobs", type=int, default=200)
     asked.add_argument("--first", type=int, default=0, help="number of the first job")
+    asked.add_argument("--kind", choices=list(KINDS), default="", help="all of this kind, in place of each in turn")
     asked.add_argument("--output", type=Path, help="folder for table.md and jobs.json")
     options = asked.parse_args()
     answers = []
     for number in range(options.first, options.first + options.jobs):
         with tempfile.TemporaryDirectory() as folder:
-            answers.append(answer(number, Path(folder)))
+            answers.append(answer(number, Path(folder), options.kind))
         if answers[-1].wrong or answers[-1].innocent:
             print(asdict(answers[-1]), file=sys.stderr)
     print(table(answers))
