@@ -173,8 +173,9 @@ def test_messages_between_hosts_show_their_chunks_and_who_was_waited_for(recorde
     assert pair.sender_late_ns > LATE_S * 0.5e9 > pair.error_ns
     # The receiver waited for the sender's 40 ms, message by message.
     assert pair.chunks == chunks
-    # All chunks of the all-reduces are those of proxies. Each rank exchanges them with the one in its place on the other
-    # host: rank 1 waited for rank 3, and rank 0 for rank 2, which waits for rank 3 itself; nobody for the first host.
+    # All chunks of the all-reduces are those of proxies. Each rank exchanges them with the one in its place on the
+    # other host: rank 1 waited for rank 3, and rank 0 for rank 2, which waits for rank 3 itself; nobody for the first
+    # host.
     assert sum(item.chunks for item in report.proxy_waits) == len(steps) - chunks
     waits = {(item.rank, item.peer): item.for_data_ns for item in report.proxy_waits}
     assert waits.keys() == {(0, 2), (1, 3), (2, 0), (3, 1)}
