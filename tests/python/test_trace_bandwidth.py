@@ -60,22 +60,26 @@ def test_the_program_measures_the_same_bandwidth(tmp_path: Path, ranks: str, fun
 QUEUED, TOOK = 50, 22_000_000
 
 
-def queued(folder: Path, *, stream: int = 7, proxies: bool = True) -> None:
-    """Two ranks that call 50 all-reduces of 64 MB at once; each takes 22 ms, one after the other."""
+def queued(folder: Path, *, streams: tuple[int, ...] = (7,), proxies: bool = True) -> None:
+    """Two ranks that call 50 all-reduces of 64 MB at once; each takes 22 ms, one after the other. Of as many
+    communicators as streams are named, in turns.
+    """
     for rank in range(2):
         made = Writer(pid=10 + rank, segment_bytes=1 << 16)
-        context, caller, proxy = made.context(rank, 2, communicator=5), made.thread(1), made.thread(2)
+        contexts = [made.context(rank, 2, communicator=5 + number) for number in range(len(streams))]
+        caller, proxy = made.thread(1), made.thread(2)
         facts = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 16 << 20}
         colls = []
         for number in range(QUEUED):
             at = 1_000_000 + number * 30_000 + rank * 5_000
-            call = caller.start(9, at, context=context, stream=stream, **facts)
+            count, turn = divmod(number, len(streams))
+            call = caller.start(9, at, context=contexts[turn], stream=streams[turn], **facts)
             caller.stop(call, at + 1000)
-            coll = caller.start(1, at + 2000, context=context, parent=call, sequence=number, **facts)
+            coll = caller.start(1, at + 2000, context=contexts[turn], parent=call, sequence=count, **facts)
             caller.stop(coll, at + 3000)
             colls.append(coll)
         for number, coll in enumerate(colls if proxies else []):
-            end = 1_007_000 + (number + 1) * TOOK
+            end, context = 1_007_000 + (number + 1) * TOOK, contexts[number % len(streams)]
             op = proxy.start(3, end - TOOK + 1000, context=context, parent=coll, is_send=1, steps=1)
             proxy.stop(op, end)
         made.write(folder)
@@ -92,7 +96,21 @@ def test_a_transfer_begins_when_the_operation_before_has_ended(tmp_path: Path) -
     assert report.lateness.lead[1:].max() == 0 and not report.verdict.findings
     (section,) = [item for item in sections(report, 3) if item.title == "Wait and transfer"]
     assert section.rows[0][6] == "≤ 22.0 ms" and section.rows[0][8] == "≥ 3.05"
+    assert not any("unknown" in sentence for sentence in section.sentences)
     assert any("no earlier than" in sentence for sentence in section.sentences)
+
+
+@pytest.mark.parametrize(("streams", "operations_long"), [((7, 7), 1), ((7, 8), 2)])
+def test_a_transfer_waits_for_the_other_communicator_of_its_stream(
+    tmp_path: Path, streams: tuple[int, ...], operations_long: int
+) -> None:
+    """On one stream it begins when the other's has ended; on two, nothing says that it did not begin with it."""
+    queued(tmp_path, streams=streams)
+    report = analyse(load(tmp_path, align=False))
+    assert len(report.kinds) == 2
+    for kind in report.kinds:
+        assert kind.count == QUEUED // 2 and kind.bound
+        assert kind.transfer_ns == pytest.approx(operations_long * TOOK, rel=0.01)
 
 
 def test_where_no_end_is_recorded_there_is_no_bandwidth(tmp_path: Path) -> None:
@@ -102,3 +120,4 @@ def test_where_no_end_is_recorded_there_is_no_bandwidth(tmp_path: Path) -> None:
     assert (report.timeline.finish == NONE).all() and not report.verdict.certain
     (section,) = [item for item in sections(report, 3) if item.title == "Wait and transfer"]
     assert section.rows[0][6:10] == ["?", "?", "?", "?"]
+    assert any(sentence.startswith("? is unknown: the recording does not say when") for sentence in section.sentences)

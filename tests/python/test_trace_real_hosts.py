@@ -171,11 +171,16 @@ def test_messages_between_hosts_show_their_chunks_and_who_was_waited_for(recorde
     (pair,) = report.pairs
     assert (pair.source, pair.destination, pair.messages, pair.unmatched) == (0, 2, MESSAGES, 0)
     assert pair.sender_late_ns > LATE_S * 0.5e9 > pair.error_ns
-    # The receiver waited for the sender's 4 ms, message by message.
+    # The receiver waited for the sender's 40 ms, message by message.
     assert pair.chunks == chunks
-    # All chunks of the all-reduces are those of proxies, and somebody waited for rank 3 before each.
+    # All chunks of the all-reduces are those of proxies. Each rank exchanges them with the one in its place on the
+    # other host: rank 1 waited for rank 3, and rank 0 for rank 2, which waits for rank 3 itself; nobody for the first
+    # host.
     assert sum(item.chunks for item in report.proxy_waits) == len(steps) - chunks
-    assert max(item.for_data_ns for item in report.proxy_waits) > 0.5 * STEPS * LATE_S * 1e9
+    waits = {(item.rank, item.peer): item.for_data_ns for item in report.proxy_waits}
+    assert waits.keys() == {(0, 2), (1, 3), (2, 0), (3, 1)}
+    assert min(waits[1, 3], waits[0, 2]) > 0.5 * STEPS * LATE_S * 1e9
+    assert max(waits[3, 1], waits[2, 0]) < 0.1 * waits[1, 3]
     assert pair.receiver_waited_ns > max(0.5 * MESSAGES * LATE_S * 1e9, pair.sender_waited_ns)
     (section,) = [one for one in sections(report, 5) if one.title == "Pairs"]
     assert section.rows[0][4].startswith("sender by ") and section.rows[0][-1].startswith("receiver ")

@@ -23,8 +23,8 @@ from stretto.trace.progress import Progress
 from stretto.trace.reader import load
 from stretto.trace.report_json import SCHEMA, document
 from stretto.trace.report_markdown import escaped, write_markdown
-from stretto.trace.report_text import sections
-from stretto.trace.transfers import bus_factor, type_bytes
+from stretto.trace.report_text import _PROXIES, sections
+from stretto.trace.transfers import STEP_STATES, bus_factor, type_bytes
 from stretto.trace.words import amount, duration
 from synthetic_job import Job, Made, keep, make
 
@@ -136,6 +136,8 @@ def test_a_proxy_that_stalls_is_named_by_rank_and_state() -> None:
     assert set(moved.slow_state[stalled].tolist()) == {9}
     assert {item.state for item in report.slow_proxies} == {"SendWait"}
     assert f"{len(stalled)} transfers took much longer" in text(report)
+    assert "its network to send (SendWait)" in text(report)
+    assert set(_PROXIES) == {name for name, _ in STEP_STATES.values()}
 
 
 def test_several_communicators_are_reported_apart_and_together() -> None:

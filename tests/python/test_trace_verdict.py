@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from recording_writer import Writer
 from stretto.trace.analysis import analyse
+from stretto.trace.columns import NONE
 from stretto.trace.reader import load
+from stretto.trace.report_json import document
+from stretto.trace.report_text import sections
 from stretto.trace.verdict import independent, tail
-from verdict_jobs import KINDS, answer
+from stretto.trace.verdict_text import said
+from stretto.trace.words import duration
+from verdict_jobs import KINDS, answer, draw, played, rank_of, waits, write
+
+QUEUES = [(kind, number) for kind in ("proxies", "calls") for number in (*range(8), 10, 29, 38, 51, 54, 57)]
+# Of the table of 2026-11-25: jobs in which nobody waited and the report named a rank.
+NAMED_WITHOUT_EVIDENCE = [("queued", number) for number in (29, 109, 119, 129, 139, 169, 189, 199)]
 
 
 @pytest.mark.parametrize("number", range(2 * len(KINDS)))
@@ -19,6 +29,51 @@ def test_the_verdict_is_what_happened(number: int, tmp_path: Path) -> None:
     found = answer(number, tmp_path)
     assert not found.innocent, found
     assert not found.wrong, found
+
+
+@pytest.mark.parametrize(("kind", "number"), QUEUES + NAMED_WITHOUT_EVIDENCE)
+def test_calls_name_a_rank_only_where_they_show_that_others_waited(kind: str, number: int, tmp_path: Path) -> None:
+    found = answer(number, tmp_path, kind)
+    assert not found.innocent and not found.wrong, found
+
+
+@pytest.mark.parametrize("style", ["net", "calls"])
+@pytest.mark.parametrize("stepped", [True, False])
+def test_calls_of_many_communicators_name_no_innocent_rank(style: str, stepped: bool, tmp_path: Path) -> None:
+    """Who waits in one communicator calls late in another, and the ends of one are the beginnings of another."""
+    said = []
+    for number in range(1, 6):
+        job = draw(number, "several")
+        job.style, job.stepped, job.host_noise = style, stepped, [] if stepped else [3000] * job.ranks
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(job, folder)
+        report = analyse(load(folder, align=False))
+        found = {rank_of(report, item.worker_number) for item in report.verdict.findings}
+        assert found <= job.guilty and report.verdict.shape in job.shapes | {"unknown"}, (number, found)
+        said.append(report.verdict.shape)
+    assert {"steady", "random"} <= set(said) if stepped else set(said) == {"unknown"}, said
+
+
+def test_these_jobs_have_all_that_can_be_known_and_all_that_cannot() -> None:
+    for kind in ("proxies", "calls"):
+        jobs = [draw(number, one) for one, number in QUEUES if one == kind]
+        assert {(job.known, bool(job.guilty)) for job in jobs} == {(one, two) for one in (0, 1) for two in (0, 1)}
+
+
+@pytest.mark.parametrize("kind", ["one", "changing", "graphs", "queued", "proxies", "calls", "blocking"])
+def test_the_truth_about_a_job_is_what_its_ranks_did(kind: str) -> None:
+    """The guilty rank is the one that the others waited for; where nobody is, they waited for none much, or for all.
+    What the scheduler takes from ranks is left out: in single jobs that can be more.
+    """
+    for number in range(40):
+        job = draw(number, kind)
+        job.hiccups = 0.0
+        shares = waits(job, played(job, random.Random(job.seed)))
+        innocent = [share for rank, share in enumerate(shares) if rank not in job.guilty]
+        for rank in job.guilty:
+            assert shares[rank] > max(0.01, 3 * max(innocent)), (number, shares)
+        assert job.guilty or max(shares) < 0.01 or max(shares) < 6 * min(shares), (number, shares)
 
 
 @pytest.mark.parametrize(("ranks", "counted", "last"), [(2, 30, 29), (4, 100, 45), (8, 40, 20), (3, 500, 220)])
@@ -44,6 +99,64 @@ def test_operations_that_follow_each_other_count_less() -> None:
     assert 300 < independent(drawn) <= 400
     assert independent(np.repeat(drawn, 10)) == pytest.approx(4000 * 0.1 / 1.9, rel=0.2)
     assert independent(np.zeros(50, np.int64)) == 50
+
+
+def test_processes_that_start_at_different_times_are_said_and_blame_nobody(tmp_path: Path) -> None:
+    job = draw(0, "balanced")
+    first = [events[0].arrive for events in played(job, random.Random(job.seed))]
+    write(job, tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    apart = max(first) - sorted(first)[-2]
+    assert apart > 1_000_000 and report.verdict.startup == 1
+    assert report.verdict.startup_ns == pytest.approx(apart, abs=10)
+    assert not report.lateness.blamed[0] and report.lateness.excused.startup.sum() == 1
+    assert (
+        f"Ranks did not start at the same time: the first operation waited up to {duration(apart)} for the last one."
+        " That is not counted below." in said(report)
+    )
+
+
+def test_a_recording_that_begins_later_has_no_start(tmp_path: Path) -> None:
+    """The ranks had met before it: who is late to its first operation is late."""
+    for rank in range(2):
+        made = Writer(pid=100 + rank, segment_bytes=1 << 16)
+        context, thread = made.context(rank, 2, communicator=5), made.thread(1)
+        for number in range(40, 60):
+            at = 1_000_000 * number + 300_000 * rank
+            facts = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 8, "sequence": number}
+            call = thread.start(1, at, context=context, **facts)
+            thread.stop(call, 1_000_000 * number + 330_000)
+        made.write(tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert report.verdict.startup == 0 and report.lateness.blamed.all()
+    assert not any("did not start at the same time" in sentence for sentence in said(report))
+
+
+def test_of_calls_that_run_ahead_the_report_says_why_it_names_nobody(tmp_path: Path) -> None:
+    write(draw(119, "queued"), tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert report.verdict.unseen == report.operations.count - 1 and not report.lateness.named.any()
+    whole = " ".join(said(report))
+    assert "calls alone do not say whether anybody waited" in whole and "`--events timing`" in whole
+    assert "doubt" not in whole and "the others waited" not in whole and "Nobody stands out" not in whole
+    titles = [section.title for section in sections(report, 5) if section.rows]
+    assert not {"Who came last", "The operations that waited longest for one rank"} & set(titles)
+    assert np.isnan(report.kinds[0].wait_ns) and (report.lateness.wait[report.operations.sizes[0] :] == NONE).all()
+    listed = document(report, 0)["operations"]
+    assert {item["excuse"] for item in listed[1:]} == {"unseen"} and not any(item["named"] for item in listed)
+
+
+def test_of_calls_that_others_waited_for_the_report_says_how_it_knows(tmp_path: Path) -> None:
+    job = draw(29, "calls")
+    write(job, tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    (finding,) = report.verdict.findings
+    assert finding.by_calls and not finding.certain and {finding.rank} == job.guilty
+    whole = " ".join(said(report))
+    assert f"Rank {finding.rank} was late, by when it called: it came last to" in whole and "doubt" not in whole
+    assert "the others waited at most" in whole and "That the others waited shows in what followed" in whole
+    (section,) = [item for item in sections(report, 5) if item.title == "Who came last"]
+    assert section.rows[0][7].startswith("≤ ") and section.rows[0][9] == "calls only"
 
 
 def pipeline(folder: Path, *, waits: bool) -> None:

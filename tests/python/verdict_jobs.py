@@ -27,6 +27,7 @@ US, MS = 1_000, 1_000_000
 GPU_EPOCH = 10**15
 REPLAYED, KERNEL_STOP = 1000, 22
 FACTS: dict[str, int | str] = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 1 << 18}
+ON_CPU = ("cpu", "blocking")
 LateBy = Callable[[int, int], int]  # of a rank, before an operation
 
 
@@ -42,13 +43,20 @@ class Job:
     late: LateBy
     guilty: set[int]
     shapes: set[str]  # those that the verdict may have
-    style: str = "cpu"  # or gpu: kernels are recorded; net: proxies; calls: neither; graph: replays
+    style: str = "cpu"  # or gpu: kernels are recorded; net: proxies; calls: neither; graph: replays; blocking: calls
+    known: bool = True  # whether anything that is recorded depends on who is guilty
     hosts: int = 1
     jitter: int = 3 * US
     hiccups: float = 0.0  # share of a rank's operations before which the scheduler takes it for milliseconds
     work: int = 300 * US
     transfer: int = 60 * US
-    host_late: LateBy = field(default=lambda rank, number: 0)  # of asynchronous calls
+    # Of asynchronous calls: a rank's own delay, its noise, how many operations lie between a call and the one whose end
+    # it waits for (none, if empty), and whether it is the host that works between operations and waits for each.
+    host_late: LateBy = field(default=lambda rank, number: 0)
+    host_noise: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    stepped: bool = False
+    skew: int = 400 * MS  # processes start at different times
     lose: dict[int, str] = field(default_factory=dict)  # ranks whose file is gone or damaged
 
 
@@ -68,7 +76,7 @@ class Event:
 
 def played(job: Job, chance: random.Random) -> list[list[Event]]:
     """What each rank did."""
-    free = [chance.randrange(400 * MS) for _ in range(job.ranks)]  # processes start at different times
+    free = [chance.randrange(job.skew) for _ in range(job.ranks)]
     host = list(free)
     done: list[list[Event]] = [[] for _ in range(job.ranks)]
     sequences = [0] * len(job.communicators)
@@ -78,13 +86,17 @@ def played(job: Job, chance: random.Random) -> list[list[Event]]:
             arrivals, calls = {}, {}
             for rank in members:
                 work = job.work + round(chance.gauss(0, job.jitter)) + job.late(rank, number)
-                if chance.random() < job.hiccups:
-                    work += chance.randrange(4 * MS)
-                if job.style == "cpu":
+                taken = chance.randrange(4 * MS) if chance.random() < job.hiccups else 0
+                work += 0 if job.host_noise else taken
+                if job.style in ON_CPU or job.stepped:
                     calls[rank] = free[rank] + max(0, work)
-                    arrivals[rank] = calls[rank] + 1 * US
+                    arrivals[rank] = calls[rank] + (5 if job.stepped else 1) * US
                 else:
+                    if job.depths and job.depths[rank] <= len(done[rank]):
+                        host[rank] = max(host[rank], done[rank][-job.depths[rank]].end)
                     host[rank] += 20 * US + chance.randrange(2 * US) + job.host_late(rank, number)
+                    if job.host_noise:
+                        host[rank] += round(abs(chance.gauss(0, job.host_noise[rank]))) + taken
                     calls[rank] = host[rank]
                     arrivals[rank] = max(calls[rank] + 5 * US, free[rank] + max(0, work))
             begin = max(arrivals.values())
@@ -95,6 +107,17 @@ def played(job: Job, chance: random.Random) -> list[list[Event]]:
                 free[rank] = end
             sequences[communicator] += 1
     return done
+
+
+def waits(job: Job, done: list[list[Event]]) -> list[float]:
+    """For which share of the time the others waited for each rank, in truth; of jobs with one communicator."""
+    lost = [0] * job.ranks
+    for events in list(zip(*done, strict=True))[1:]:
+        arrivals = [event.arrive for event in events]
+        *_, second, last = sorted(arrivals)
+        lost[arrivals.index(last)] += last - second
+    lasted = max(events[-1].end for events in done) - max(events[0].arrive for events in done)
+    return [each / lasted for each in lost]
 
 
 def turn(job: Job, number: int) -> list[int]:
@@ -153,9 +176,9 @@ def _fill(job: Job, made: Writer, rank: int, events: list[Event], clock: Clock) 
         if rank in members
     }
     caller, worker = made.thread(1000 + rank, "main"), made.thread(2000 + rank, "NCCL Progress")
-    if job.style == "cpu":
+    if job.style in ON_CPU:
         for event in events:
-            _on_cpu(caller, contexts[event.communicator], event, clock)
+            _on_cpu(caller, contexts[event.communicator], event, clock, bare=job.style == "blocking")
         return
     gpu = Clock(1, random.Random(job.seed * 100 + rank))
     if job.style == "graph":
@@ -169,11 +192,12 @@ def _fill(job: Job, made: Writer, rank: int, events: list[Event], clock: Clock) 
             _proxy(worker, coll, contexts[event.communicator], event, clock)
 
 
-def _on_cpu(thread: ThreadWriter, context: int, event: Event, clock: Clock) -> None:
+def _on_cpu(thread: ThreadWriter, context: int, event: Event, clock: Clock, bare: bool) -> None:
     api = thread.start(9, clock(event.called), context=context, **FACTS)
-    number = {"sequence": event.sequence, "parent": api}
-    coll = thread.start(1, clock(event.arrive), context=context, algorithm="RING", **number, **FACTS)
-    thread.stop(coll, clock(event.end))
+    if not bare:
+        number = {"sequence": event.sequence, "parent": api}
+        coll = thread.start(1, clock(event.arrive), context=context, algorithm="RING", **number, **FACTS)
+        thread.stop(coll, clock(event.end))
     thread.stop(api, clock(event.end) + 200)
 
 
@@ -348,18 +372,98 @@ def queued(job: Job, chance: random.Random) -> Job:
         job.host_late = lambda who, number: 150 * US if who == slow else 0
     elif job.style == "gpu":
         job = _guilty(job, chance)
+    return job if job.style == "gpu" else _unknown(job)
+
+
+def _unknown(job: Job) -> Job:
+    job.known, job.shapes = False, {"unknown"}
     return job
+
+
+def _slow_host(job: Job, chance: random.Random, low: int, high: int) -> int:
+    slow, by = chance.randrange(job.ranks), chance.randrange(low, high) * US
+    job.host_late = lambda who, number: by if who == slow else 0
+    return slow
+
+
+def ahead(job: Job, chance: random.Random) -> Job:
+    """Calls run ahead of the GPUs; one rank calls late without anybody waiting, or GPUs are late."""
+    if chance.random() < 0.5:
+        _slow_host(job, chance, 20, 200)
+        return _unknown(job)
+    return _unknown(_guilty(job, chance))
+
+
+def full(job: Job, chance: random.Random) -> Job:
+    """The same with queues that are full: a call waits for the end of an operation that lies further back."""
+    job.depths = [chance.choice((4, 16, 64))] * job.ranks
+    return ahead(job, chance)
+
+
+def watching(job: Job, chance: random.Random) -> Job:
+    """The same, but one rank waits for each result, as one that writes a log does. Its GPU works as long as others'."""
+    job.hiccups, job.depths = 0.0, [64] * job.ranks
+    job.depths[chance.randrange(job.ranks)] = 1
+    return _unknown(_guilty(job, chance))
+
+
+def stepped(job: Job, chance: random.Random) -> Job:
+    """Programs that wait for each result before they work: who calls late keeps the others waiting."""
+    job.stepped, job.host_noise = True, []
+    return _guilty(job, chance)
+
+
+def behind(job: Job, chance: random.Random) -> Job:
+    """Programs that wait for each result, and GPUs that work longer than the hosts take to call."""
+    job.depths = [1] * job.ranks
+    if chance.random() < 0.5:
+        _slow_host(job, chance, 20, 200)
+        return _unknown(job)
+    return _unknown(_guilty(job, chance))
+
+
+def starved(job: Job, chance: random.Random) -> Job:
+    """Calls run ahead on all ranks but one, whose GPU is idle until it calls: with proxies, ends say so."""
+    job.skew = 50 * US
+    job.guilty, job.shapes = {_slow_host(job, chance, 450, 900)}, {"steady"}
+    return job if job.style == "net" else _unknown(job)
+
+
+def _asynchronous(job: Job, chance: random.Random, style: str) -> Job:
+    """Host's noise differs from rank to rank: who is calm is late by the same each time, and others are early by more
+    and less.
+    """
+    job.style = style
+    job.host_noise = [chance.randrange(1, 20) * US for _ in range(job.ranks)]
+    return chance.choice((ahead, full, watching, stepped, stepped, stepped, behind, starved))(job, chance)
+
+
+def proxies(job: Job, chance: random.Random) -> Job:
+    return _asynchronous(job, chance, "net")
+
+
+def calls(job: Job, chance: random.Random) -> Job:
+    return _asynchronous(job, chance, "calls")
+
+
+def blocking(job: Job, chance: random.Random) -> Job:
+    """Calls alone, of CPU ranks: they return when the operation is over."""
+    job.style = "blocking"
+    return _guilty(job, chance)
 
 
 KINDS: dict[str, Callable[[Job, random.Random], Job]] = {
     one_kind.__name__: one_kind
-    for one_kind in (balanced, one, changing, drift, phases, missing, skewed, several, graphs, queued)
+    for one_kind in (
+        *(balanced, one, changing, drift, phases, missing, skewed, several, graphs),
+        *(queued, proxies, calls, blocking),
+    )
 }
 
 
-def draw(number: int) -> Job:
-    """Job `number` of the table, always the same."""
-    kind = list(KINDS)[number % len(KINDS)]
+def draw(number: int, kind: str = "") -> Job:
+    """Job `number` of the table, always the same; of another kind than its own, if that is named."""
+    kind = kind or list(KINDS)[number % len(KINDS)]
     chance = random.Random(number)
     return KINDS[kind](_base(kind, number, chance), chance)
 
@@ -377,6 +481,7 @@ class Answer:
     ranks: int
     operations: int
     guilty: list[int]
+    known: bool
     said: str
     found: list[int]
     certain: bool
@@ -384,26 +489,26 @@ class Answer:
     innocent: list[str]
 
 
-def answer(number: int, folder: Path) -> Answer:
+def answer(number: int, folder: Path, kind: str = "") -> Answer:
     """Makes a job in an empty folder and reports on it."""
-    job = draw(number)
+    job = draw(number, kind)
     write(job, folder)
     report = analyse(load(folder, align=False))
     verdict = report.verdict
-    found = {_rank(report, item.worker_number): item.certain for item in verdict.findings}
+    found = {rank_of(report, item.worker_number): item.certain for item in verdict.findings}
     innocent = [f"rank {rank} beyond doubt" for rank, certain in found.items() if certain and rank not in job.guilty]
     wrong = list(innocent)
-    sure = job.style in ("cpu", "gpu", "graph") and not job.lose
+    sure = job.style not in ("net", "calls") and not job.lose
+    expected = job.guilty if job.known else set()
     if job.lose:
         wrong += [] if verdict.missing else ["does not say what is missing"]
         innocent += _named_without_evidence(report)
-    if sure or job.lose or job.style == "net":
-        wrong += [] if set(found) == job.guilty else [f"found {sorted(found)}"]
-        wrong += [] if verdict.shape in job.shapes else [f"shape {verdict.shape} is none of {sorted(job.shapes)}"]
+    wrong += [] if set(found) == expected else [f"found {sorted(found)} where {sorted(expected)} was right"]
+    wrong += [] if verdict.shape in job.shapes else [f"shape {verdict.shape} is none of {sorted(job.shapes)}"]
     if verdict.certain != sure:
         wrong.append("certain" if verdict.certain else "not certain")
     return Answer(
-        *(number, job.kind, job.style, job.ranks, job.operations, sorted(job.guilty)),
+        *(number, job.kind, job.style, job.ranks, job.operations, sorted(job.guilty), job.known),
         *(verdict.shape, sorted(found), verdict.certain, wrong, innocent),
     )
 
@@ -416,7 +521,7 @@ def _named_without_evidence(report: Report) -> list[str]:
     return [f"{named} operations name a rank"] if named else []
 
 
-def _rank(report: Report, worker: int) -> int:
+def rank_of(report: Report, worker: int) -> int:
     """The rank in the whole job: by the process, which the generator numbers so."""
     context = int((report.operations.worker_of == worker).argmax())
     return report.recording.processes[report.recording.contexts[context].process].pid - 100
@@ -424,11 +529,20 @@ def _rank(report: Report, worker: int) -> int:
 
 def table(answers: list[Answer]) -> str:
     """Markdown: one row for each kind."""
-    lines = ["| kind | jobs | verdict right | innocent rank beyond doubt |", "|---|---:|---:|---:|"]
+    names = ("jobs", "a rank is guilty", "cannot be known", "verdict right", "an innocent rank named", "beyond doubt")
+    lines = [f"| kind | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for kind in [*KINDS, "all"]:
         mine = [one for one in answers if kind in (one.kind, "all")]
-        right, bad = sum(not one.wrong for one in mine), sum(bool(one.innocent) for one in mine)
-        lines.append(f"| {kind} | {len(mine)} | {right} | {bad} |")
+        if not mine:
+            continue
+        counts = (
+            [bool(one.guilty) for one in mine],
+            [not one.known for one in mine],
+            [not one.wrong for one in mine],
+            [bool(set(one.found) - set(one.guilty)) for one in mine],
+            [bool(one.innocent) for one in mine],
+        )
+        lines.append(f"| {kind} | {len(mine)} | {' | '.join(str(sum(count)) for count in counts)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -436,12 +550,13 @@ def main() -> int:
     asked = argparse.ArgumentParser(description="Says how often the report is right about jobs whose truth is known.")
     asked.add_argument("--jobs", type=int, default=200)
     asked.add_argument("--first", type=int, default=0, help="number of the first job")
+    asked.add_argument("--kind", choices=list(KINDS), default="", help="all of this kind, in place of each in turn")
     asked.add_argument("--output", type=Path, help="folder for table.md and jobs.json")
     options = asked.parse_args()
     answers = []
     for number in range(options.first, options.first + options.jobs):
         with tempfile.TemporaryDirectory() as folder:
-            answers.append(answer(number, Path(folder)))
+            answers.append(answer(number, Path(folder), options.kind))
         if answers[-1].wrong or answers[-1].innocent:
             print(asdict(answers[-1]), file=sys.stderr)
     print(table(answers))

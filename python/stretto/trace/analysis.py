@@ -10,7 +10,7 @@ import numpy as np
 
 from stretto.errors import StrettoError
 from stretto.trace.align import UNKNOWN_ERROR, Alignment, clocks_of
-from stretto.trace.attribution import CAUSES, Excuses, Lateness, Timeline, excuses, lateness, place
+from stretto.trace.attribution import CAUSES, Lateness, Timeline, excuses, lateness, place
 from stretto.trace.columns import NONE, Float, Int, dense, times
 from stretto.trace.critical_path import CriticalPath, critical_path
 from stretto.trace.model import Recording
@@ -73,9 +73,9 @@ class Straggler:
     last: int  # times it was named
     median_ns: float  # of its lateness when it was
     p99_ns: float
-    cost_ns: int  # by how much it came after the last but one, in sum
+    cost_ns: int  # by how much it came after the last but one, in sum; of calls, the others waited at most that
     causes: dict[str, int]
-    evidence: str  # "certain"; "ranks missing": of those that are recorded; "calls": the wait for it was not recorded
+    evidence: str  # "certain"; "ranks missing": of those that are recorded; "calls": when ranks began was not recorded
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
         numbers = _chosen(operations, communicator)
         keep = np.isin(operations.communicator, numbers)
         timeline = timeline.chosen(keep, keep[operations.operation])
-        excused = Excuses(excused.startup[keep], excused.held[keep])
+        excused = excused.chosen(keep)
         operations = only(operations, numbers, keep)
     late = lateness(operations, timeline, alignment, excused)
     moved = transfers(recording, operations, timeline)
@@ -274,7 +274,7 @@ def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: 
         one = int(rows[0])
         item = operations.communicators[int(operations.communicator[one])]
         words = [recording.strings[int(np.bincount(text[rows]).argmax())] for text in texts]
-        known = late.last[rows] >= 0
+        known = (late.last[rows] >= 0) & ~late.excused.unseen[rows]
         found.append(
             Kind(
                 communicator=item.label,
@@ -298,7 +298,7 @@ def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: 
 
 
 def _evidence(operations: Operations, timeline: Timeline, which: Int) -> str:
-    """How well it is known that the others waited in these operations."""
+    """What it stands on that this rank came last to these operations."""
     if not all(operations.communicators[one].complete for one in np.unique(operations.communicator[which])):
         return "ranks missing"
     return "certain" if timeline.exact[which].all() else "calls"

@@ -3,9 +3,11 @@
 A rank arrives at the last stage that the recording knows of all ranks: kernel start, launch, or call; on CPU ranks when
 the operation begins, as nothing is handed over. Nobody is named whose lead over the others could be an error of the
 clocks, who was held up in an operation of other ranks, or who had not met the others before (jobs start at different
-times). Lateness is split by what each rank took from one stage to the next: a call that came late is the program's own
-doing (upstream), a launch that came late after its call is the library's or the CPU's, a kernel that started late after
-its launch waited for other work of its GPU (stream).
+times); and nobody where only calls are known, unless it shows that the others waited (`meeting`).
+
+Lateness is split by what each rank took from one stage to the next: a call that came late is the program's own doing
+(upstream), a launch that came late after its call is the library's or the CPU's, a kernel that started late after its
+launch waited for other work of its GPU (stream).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 
 from stretto.trace.align import Alignment
 from stretto.trace.columns import NONE, Bool, Float, Int, dense, ints, latest_before, times
+from stretto.trace.meeting import Arrivals, waited
 from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import Operations
 
@@ -42,7 +45,7 @@ class Timeline:
     error: Float  # of that clock
     home: Int  # arrivals with the same home can be compared
     stage: Int  # of an operation
-    exact: Bool  # of an operation: arrivals are when its ranks began it; else they are no later than that
+    exact: Bool  # of an operation: arrivals are when its ranks began it; else ranks began no earlier than that
     begin: Int  # of an operation: when its last rank arrived
     finish: Int  # when its last rank ended; NONE where some rank's end is unknown
 
@@ -58,6 +61,11 @@ class Excuses:
 
     startup: Bool  # its ranks had not met before
     held: Bool  # the last rank was held up in an operation of other ranks
+    unseen: Bool  # when ranks began it is not recorded, and nothing shows that they waited for the last call
+
+    def chosen(self, keep: Bool) -> Excuses:
+        """Those of some of the operations."""
+        return Excuses(**{name: value[keep] for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,9 @@ class Lateness:
     lead: Int  # by how much, before the one before last
     late: Int  # and before the median of the others
     error: Float  # how far the clocks can be wrong about that
+    clear: Bool  # whether they tell that it was that row, and it is excused by neither start-up nor other ranks
     named: Bool  # whether it was that rank for certain: no rank of the communicator is missing
-    blamed: Bool  # whether it was that rank among those that are recorded
+    blamed: Bool  # whether it was that rank among those that are recorded, and the others waited for it
     excused: Excuses
     cause: Int
     behind: Int  # of a row: how long after the median of its operation it arrived
@@ -192,7 +201,13 @@ def excuses(recording: Recording, operations: Operations, timeline: Timeline, al
     if operations.count:
         waits = _Waits.of(recording, operations, timeline, alignment)
         held = _held(operations, timeline, waits, order.last, order.after(timeline, order.middle))
-    return Excuses(startup=_startup(operations, timeline), held=held & order.comparable)
+    startup = _startup(operations, timeline)
+    by_calls = ~timeline.exact
+    queued = timeline.arrive > np.maximum(timeline.called, timeline.launched)
+    arrivals = Arrivals(timeline.arrive, queued, timeline.end, timeline.home)
+    met = waited(operations, order.comparable & by_calls & ~startup, arrivals)
+    unseen = by_calls & ~met[operations.communicator] if operations.count else by_calls
+    return Excuses(startup=startup, held=held & order.comparable, unseen=unseen)
 
 
 def lateness(operations: Operations, timeline: Timeline, alignment: Alignment, excused: Excuses) -> Lateness:
@@ -202,10 +217,12 @@ def lateness(operations: Operations, timeline: Timeline, alignment: Alignment, e
     comparable, last = order.comparable, order.last
     lead, late = order.after(timeline, order.second), order.after(timeline, order.middle)
     margin, error = _margins(operations, timeline, last)
-    blamed = comparable & (margin > FLOOR_NS) & ~excused.startup & ~excused.held
+    clear = comparable & (margin > FLOOR_NS) & ~excused.startup & ~excused.held
+    blamed = clear & ~excused.unseen
     complete = np.array([item.complete for item in operations.communicators] or [False], np.bool_)
     named = blamed & complete[operations.communicator]
-    wait = np.where(comparable[of], timeline.arrive[last[of]] - timeline.arrive, NONE)
+    waits = comparable & ~excused.unseen
+    wait = np.where(waits[of], timeline.arrive[last[of]] - timeline.arrive, NONE)
     behind = np.where(comparable[of], timeline.arrive - timeline.arrive[order.middle[of]], 0)
     cause = _causes(operations, timeline, alignment, last, late)
     return Lateness(
@@ -213,6 +230,7 @@ def lateness(operations: Operations, timeline: Timeline, alignment: Alignment, e
         lead=lead,
         late=late,
         error=error,
+        clear=clear,
         named=named,
         blamed=blamed,
         excused=excused,

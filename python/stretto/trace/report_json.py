@@ -75,7 +75,7 @@ def operation(report: Report, number: int) -> dict[str, Any]:
     low, high = int(operations.first[number]), int(operations.first[number + 1])
     last = int(late.last[number])
     slow = int(moved.slow_row[number])
-    excuse = "startup" if late.excused.startup[number] else "held" if late.excused.held[number] else None
+    excuse = next((name for name, of in vars(late.excused).items() if of[number]), None)
     return {
         "communicator": operations.communicators[int(operations.communicator[number])].label,
         "function": report.recording.strings[int(operations.function[number])],

@@ -16,6 +16,14 @@ from stretto.trace.verdict_text import said
 from stretto.trace.words import amount, duration, number, plural, share
 
 _STAGES = {"upstream": "program", "launch": "launch", "stream": "GPU stream", "unclear": "unclear"}
+_PROXIES = {
+    "SendGPUWait": "its GPU to have data to send (SendGPUWait)",
+    "SendPeerWait": "the receiver to have room (SendPeerWait)",
+    "SendWait": "its network to send (SendWait)",
+    "RecvWait": "the sender's data (RecvWait)",
+    "RecvFlushWait": "data to reach its GPU's memory (RecvFlushWait)",
+    "RecvGPUWait": "its GPU to take data (RecvGPUWait)",
+}
 _EVIDENCE = {"certain": "certain", "ranks missing": "ranks are missing", "calls": "calls only"}
 
 
@@ -83,7 +91,7 @@ def _straggler(item: Straggler, communicator: str) -> list[str]:
         share(item.last / item.operations if item.operations else math.nan),
         duration(item.median_ns),
         duration(item.p99_ns),
-        duration(item.cost_ns),
+        _bounded("≤", duration(item.cost_ns), item.evidence == "calls"),
         ", ".join(f"{_STAGES[name]} {count:,}" for name, count in item.causes.items()),
         _EVIDENCE[item.evidence],
     ]
@@ -127,9 +135,10 @@ def _path(report: Report, top: int) -> Section:
     if path.reason:
         return Section("Critical path", [f"None: {path.reason}."])
     moved = path.transfer_ns / path.duration_ns if path.duration_ns else math.nan
+    most = "at most " * bool(report.verdict.unseen or report.verdict.by_calls)
     sentences = [
         f"{duration(path.duration_ns)} long, through {plural(path.operations, 'operation')};"
-        f" {share(moved)} of it is transfer, the rest is what its ranks did between operations."
+        f" {most}{share(moved)} of it is transfer, the rest is what its ranks did between operations."
     ]
     if path.played == MOST_PLAYED:
         sentences.append(f"What-if looked at the first {path.played:,} operations.")
@@ -145,7 +154,7 @@ def _path(report: Report, top: int) -> Section:
         ]
         for worker in order[:top]
     ]
-    headings = ["rank", "times last", "its own time", "saved without it", "of the run"]
+    headings = ["rank", "times last", "time between operations", "saved without it", "of the run"]
     return Section("Critical path", sentences, headings, rows, (1, 2, 3, 4))
 
 
@@ -175,6 +184,11 @@ def _kinds(report: Report, top: int) -> Section:
             "≤ and ≥ are bounds: the recording does not say when these operations began on all ranks. They began no"
             " earlier than the operation before them on their communicator and stream ended."
         )
+    if any(math.isnan(item.transfer_ns) for item in report.kinds[:top]):
+        sentences.append(
+            "? is unknown: the recording does not say when these operations ended on all ranks. On GPUs,"
+            " `--events timing` records it."
+        )
     if len(report.kinds) > top:
         sentences.append(f"The {top} most frequent of {len(report.kinds)} kinds.")
     headings = ["communicator", "function", "bytes", "count", "algorithm", "wait", "transfer", "transfer, p99"]
@@ -189,10 +203,10 @@ def _slow(report: Report, top: int) -> Section:
     why = f"a proxy explains {explained:,} of them" if explained else "no proxy is recorded that explains it"
     sentences = [f"{plural(report.slow_transfers, 'transfer')} took much longer than others of their kind; {why}."]
     rows = [
-        [item.communicator, str(item.rank), item.state, f"{item.count:,}", duration(item.excess_ns)]
+        [item.communicator, str(item.rank), _PROXIES[item.state], f"{item.count:,}", duration(item.excess_ns)]
         for item in report.slow_proxies[:top]
     ]
-    headings = ["communicator", "rank", "its proxy was in", "times", "longer by"]
+    headings = ["communicator", "rank", "its proxy waited for", "times", "longer by"]
     return Section("Slow transfers", sentences, headings, rows, (1, 3, 4))
 
 
@@ -239,7 +253,8 @@ def _proxy_waits(report: Report, top: int) -> Section:
         for item in report.proxy_waits[:top]
     ]
     sentences = ["Waits for chunks of collectives, by the steps of the ranks' proxies."] if rows else []
-    headings = ["communicator", "rank", "waited for", "operations", "chunks", "for its data", "for its room"]
+    headings = ["communicator", "rank", "waited for rank", "operations", "chunks", "until it sent data"]
+    headings += ["until it made room"]
     return Section("Who waited for whom between hosts", sentences, headings, rows, (1, 2, 3, 4, 5, 6))
 
 
@@ -283,7 +298,9 @@ def _clocks(report: Report, top: int) -> Section:
         for (host, _), items in list(hosts.items())[:top]
     ]
     sentences = [f"The first {top} of {len(hosts)} hosts."] if len(hosts) > top else []
-    return Section("Clocks", sentences, ["host", "processes", "offset", "drift ppm", "error"], rows, (1, 2, 3, 4))
+    return Section(
+        "Clocks", sentences, ["host", "processes", "offset", "drift, µs a second", "error"], rows, (1, 2, 3, 4)
+    )
 
 
 def _overhead(report: Report) -> Section:

@@ -25,6 +25,7 @@ from stretto.trace.operations import Operations
 LEVEL = 0.001
 MATTERS = 0.01  # of the time: who cost less does not stand out
 _RANDOM = 0.02  # of the time: what lateness costs in sum before a job without a straggler is worth a word
+_FEW_UNSEEN = 0.1  # of the operations that are judged: with more that are not, nobody can be said not to stand out
 _FEWEST = 5  # operations: fewer that waited for a rank are no pattern
 _COUNTED = 0.5  # of the usual lead
 _WINDOWS = 20
@@ -58,6 +59,7 @@ class Finding:
     rank: int
     shape: str  # steady, drift or phases
     certain: bool  # no rank was missing, and arrivals are when ranks began their operations
+    by_calls: bool  # they are when ranks called, and what followed shows that the others waited: at most for that long
     ranks: int
     operations: int  # compared
     counted: int  # of those to which one rank came last and that cost the most
@@ -74,7 +76,7 @@ class Finding:
 @dataclass(frozen=True)
 class Verdict:
     """`shape`: "none" nobody stands out; "random" nobody, but lateness costs; "steady", "drift", "phases" of one rank
-    or one after the other; "several" ranks; "unknown" nothing could be compared.
+    or one after the other; "several" ranks; "unknown" nothing could be compared, or nothing says whether ranks waited.
     """
 
     shape: str = "unknown"
@@ -86,7 +88,9 @@ class Verdict:
     missing: list[str] = field(default_factory=list)  # what the recording lacks, in words
     startup: int = 0  # operations of ranks that had not met before
     startup_ns: int = 0  # the longest wait in one of these
+    by_calls: bool = False  # of some operations it is known when ranks called, and from what followed that they waited
     held: int = 0  # operations whose last rank was held up in another communicator
+    unseen: int = 0  # operations of which calls alone are known, and not whether anybody waited: they are not judged
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class _Group:
     counted: int
     lasted: int
     certain: bool
+    by_calls: bool
 
 
 def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: list[str]) -> Verdict:
@@ -120,11 +125,13 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
     share = sum(int(one.lead.sum()) for one in groups) / lasted if lasted else 0.0
     compared = late.last >= 0
     startup = late.excused.startup & compared
+    unseen = int((late.excused.unseen & compared & ~startup).sum())
+    judged = sum(len(one.operations) for one in groups)
+    known = judged > 0 and (bool(findings) or unseen <= _FEW_UNSEEN * judged)
+    costs = sum(one.counted for one in groups) >= _FEWEST
     return Verdict(
-        shape=_shape(findings, share if sum(one.counted for one in groups) >= _FEWEST else 0.0)
-        if groups
-        else "unknown",
-        certain=bool(groups) and not missing and all(one.certain for one in groups),
+        shape=_shape(findings, share if costs else 0.0) if known else "unknown",
+        certain=bool(groups) and not missing and not unseen and all(one.certain for one in groups),
         findings=findings,
         share=share,
         tests=tests,
@@ -132,6 +139,8 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
         startup=int(startup.sum()),
         startup_ns=int(late.lead[startup].max(initial=0)),
         held=int((late.excused.held & compared).sum()),
+        by_calls=any(one.by_calls for one in groups),
+        unseen=unseen,
     )
 
 
@@ -144,8 +153,8 @@ def _shape(findings: list[Finding], share: float) -> str:
 
 
 def _by_workers(operations: Operations, late: Lateness) -> list[tuple[Int, Int]]:
-    """The workers of each group and its operations that can be compared."""
-    compared = np.flatnonzero((late.last >= 0) & ~late.excused.startup)
+    """The workers of each group and its operations that can be judged."""
+    compared = np.flatnonzero((late.last >= 0) & ~late.excused.startup & ~late.excused.unseen)
     if len(compared) == 0:
         return []
     communicator = operations.communicator[compared]
@@ -179,6 +188,7 @@ def _group(
         counted=int(counted.sum()),
         lasted=int(end.max() - timeline.arrive[late.last[rows[0]]]),
         certain=bool(timeline.exact[rows].all()) and all(item.complete for item in members),
+        by_calls=not timeline.exact[rows].all(),
     )
 
 
@@ -240,6 +250,7 @@ def _findings(group: _Group, operations: Operations, timeline: Timeline, late: L
                 rank=int(operations.rank[row]),
                 shape=shape,
                 certain=group.certain,
+                by_calls=group.by_calls,
                 ranks=ranks,
                 operations=len(group.operations),
                 counted=group.counted,

@@ -13,6 +13,10 @@ _CAUSES = {
     "unclear": "cause unclear",
 }
 _TEST = f"binomial test, level {share(LEVEL)}"
+_BY_CALLS = (
+    "When each rank began is not recorded, only when it called. That the others waited shows in what followed: it came"
+    " later by as much as the last call did. Record with `--events timing` to know for certain."
+)
 _MOST_FINDINGS = 3
 _MOST_PHASES = 4
 
@@ -48,6 +52,7 @@ def _judged(report: Report, compared: int) -> list[str]:
             f"To {plural(verdict.held, 'operation')} the last rank came late because an operation of other ranks had"
             " held it up; that is not counted against it."
         )
+    made += _unseen(verdict)
     if not verdict.findings:
         return made + _nobody(report, compared)
     workers = {item.worker_number: item for item in report.workers}
@@ -56,6 +61,7 @@ def _judged(report: Report, compared: int) -> list[str]:
     more = len(verdict.findings) - _MOST_FINDINGS
     if more > 0:
         made.append(f"{plural(more, 'more rank')} stand{'s' * (more == 1)} out as well, at less cost.")
+    made += [_BY_CALLS] if verdict.by_calls else []
     return made + _saved(report, verdict.findings[0].worker_number)
 
 
@@ -69,19 +75,37 @@ def _startup(verdict: Verdict) -> list[str]:
     ]
 
 
+def _unseen(verdict: Verdict) -> list[str]:
+    """What calls alone do not say."""
+    if not verdict.unseen:
+        return []
+    return [
+        f"Of {plural(verdict.unseen, 'operation')} it is recorded when each rank called, and not when it began. Calls"
+        " return before the operation runs and may run ahead of the GPUs, so calls alone do not say whether anybody"
+        " waited for the rank that called last, and nothing that followed shows it. These operations name nobody."
+        " Record with `--events timing` to know."
+    ]
+
+
 def _nobody(report: Report, compared: int) -> list[str]:
     verdict, named = report.verdict, int(report.lateness.blamed.sum())
-    if not named:
+    if not report.lateness.clear.any():
         return [f"Nobody was late by more than the clocks can tell, in {plural(compared, 'operation')}."]
+    if verdict.unseen:
+        compared -= verdict.unseen + verdict.startup
+        if not compared:
+            return []
+        if not named:
+            return [f"Nobody was late by more than the clocks can tell to the other {plural(compared, 'operation')}."]
     made = [
         f"Nobody stands out: one rank came last to {named:,} of {plural(compared, 'operation')}, and none of them more"
         f" often than by chance ({_TEST}), or not so that it mattered."
     ]
-    cost = f"Waiting for the last rank took {share(verdict.share)} of the time"
+    cost = f"Waiting for the last rank took {'at most ' * verdict.by_calls}{share(verdict.share)} of the time"
+    limit = [_BY_CALLS] if verdict.by_calls else []
     if verdict.shape == "random":
-        made.append(f"{cost}; ranks take turns at random.")
-        return made + _saved(report, None)
-    return [*made, f"{cost}."]
+        return [*made, f"{cost}; ranks take turns at random.", *limit, *_saved(report, None)]
+    return [*made, f"{cost}.", *limit]
 
 
 def _found(item: Finding, report: Report) -> str:
@@ -98,7 +122,7 @@ def _found(item: Finding, report: Report) -> str:
 def _limit(report: Report) -> str:
     if report.verdict.missing:
         return "among the ranks that are recorded"
-    return "by when it called (whether the others waited is not recorded: `--events timing` says it)"
+    return "by when it called"
 
 
 def _when(item: Finding) -> str:
@@ -115,9 +139,10 @@ def _cost(item: Finding, straggler: Straggler | None) -> str:
     process = f" ({straggler.host}, process {straggler.pid})" if straggler else ""
     causes = sorted(straggler.causes.items(), key=lambda pair: -pair[1]) if straggler else []
     why = "; ".join(f"{_CAUSES[name]} {plural(count, 'time')}" for name, count in causes)
+    most = "at most " * item.by_calls
     return (
         f"It{process} was late by {duration(item.median_ns)} in the median; the others waited"
-        f" {duration(item.cost_ns)} for it, {share(item.share)} of the time{'; ' * bool(why)}{why}."
+        f" {most}{duration(item.cost_ns)} for it, {share(item.share)} of the time{'; ' * bool(why)}{why}."
     )
 
 

@@ -1,0 +1,117 @@
+"""Whether ranks waited for the last call: of calls that were drawn so that it is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from stretto.trace.columns import NONE
+from stretto.trace.meeting import Arrivals, _waited
+
+US = 1_000
+COUNT = 300
+Times = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def seen(calls: Times, ends: Times | None = None, queued: Times | None = None) -> bool:
+    """What is concluded from the calls of each operation (rows) by each rank (columns)."""
+    rows = np.arange(calls.size).reshape(calls.shape)
+    end = np.full(calls.shape, NONE) if ends is None else ends
+    late = np.zeros(calls.shape, np.bool_) if queued is None else queued
+    return _waited(Arrivals(calls.ravel(), late.ravel(), end.ravel(), np.zeros(calls.size, np.int64)), rows)
+
+
+def noise(rng: np.random.Generator, *sigma: float) -> Times:
+    return np.rint(np.abs(rng.normal(0, sigma, (COUNT, len(sigma)))) * US).astype(np.int64)
+
+
+def meeting(rng: np.random.Generator, *sigma: float, late: float = 0.0) -> tuple[Times, Times]:
+    """Ranks work for 300 us and this noise, rank 1 for longer, and wait for all: calls and ends."""
+    work = 300 * US + noise(rng, *sigma)
+    work[:, 1] += round(late * US)
+    moved = 60 * US + noise(rng, 2.0)
+    end = np.cumsum(work.max(axis=1, keepdims=True) + moved, axis=0)
+    before = np.concatenate((np.zeros((1, 1), np.int64), end[:-1]))
+    return before + work, np.broadcast_to(end, work.shape) + noise(rng, *(0.5 for _ in sigma))
+
+
+def paced(rng: np.random.Generator, *sigma: float, late: float) -> tuple[Times, Times]:
+    """Something else lets ranks call every 360 us, after this noise, rank 1 later; the ends do not depend on that."""
+    ticks = np.cumsum(360 * US + noise(rng, 2.0), axis=0)
+    calls = ticks + noise(rng, *sigma)
+    calls[:, 1] += round(late * US)
+    return calls, np.broadcast_to(ticks + 350 * US, calls.shape) + noise(rng, *(0.5 for _ in sigma))
+
+
+@pytest.mark.parametrize("sigma", [(5, 5), (5, 5, 5, 5, 5, 5, 5, 5), (2, 20), (20, 20, 3)])
+@pytest.mark.parametrize("late", [0, 100])
+@pytest.mark.parametrize("ends", [True, False])
+def test_ranks_that_meet_are_seen_to(sigma: tuple[float, ...], late: float, ends: bool) -> None:
+    calls, over = meeting(np.random.default_rng(1), *sigma, late=late)
+    assert seen(calls, over if ends else None)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("sigma", [(5, 5), (5, 5, 5, 5), (30, 1), (30, 30, 1)])
+@pytest.mark.parametrize("ends", [True, False])
+def test_ranks_that_something_else_paces_are_not(sigma: tuple[float, ...], seed: int, ends: bool) -> None:
+    """Also where the last rank is calm and the others come early by chance, which is half of what a wait looks like."""
+    calls, over = paced(np.random.default_rng(seed), *sigma, late=100)
+    assert not seen(calls, over if ends else None)
+
+
+def test_calls_that_run_ahead_do_not_meet() -> None:
+    calls = np.cumsum(20 * US + noise(np.random.default_rng(2), 2, 2), axis=0) + np.array([0, 5 * US])
+    assert not seen(calls)
+
+
+def test_a_few_long_delays_do_not_decide_for_all() -> None:
+    """The GPUs work for longer than the hosts take to call, but for one call in fifty."""
+    rng = np.random.default_rng(3)
+    calls, ends = np.zeros((COUNT, 2), np.int64), np.zeros((COUNT, 2), np.int64)
+    host = 20 * US + noise(rng, 5, 5) + np.where(rng.random((COUNT, 2)) < 0.02, 3000 * US, 0)
+    host[:, 1] += 100 * US
+    now = 0
+    for number in range(COUNT):
+        calls[number] = now + host[number]
+        now = max(now + 300 * US, int(calls[number].max())) + 60 * US
+        ends[number] = now
+    assert not seen(calls) and not seen(calls, ends)
+
+
+def test_calls_that_are_waited_for_in_part_do_not_count() -> None:
+    """Rank 1 calls 500 us late to every other operation, of which other work of the GPUs hides 300."""
+    rng = np.random.default_rng(7)
+    late = np.where(rng.random((COUNT, 1)) < 0.5, 500 * US, 0) + 20 * US + noise(rng, 5)
+    took = np.maximum(late, 300 * US) + 60 * US + noise(rng, 2)
+    first = np.cumsum(np.concatenate((np.zeros((1, 1), np.int64), took[:-1])), axis=0)
+    calls = np.concatenate((first, first + late), axis=1)
+    assert not seen(calls) and not seen(calls, np.broadcast_to(first + took, calls.shape))
+
+
+def test_who_calls_the_next_operation_before_the_last_rank_has_come_did_not_wait() -> None:
+    calls, _ = meeting(np.random.default_rng(8), 100, 100)
+    assert seen(calls)
+    calls[10::20, 0] = calls[9:-1:20].max(axis=1) - US
+    assert not seen(calls)
+
+
+def test_where_the_last_call_was_early_too_its_gpu_may_have_been_late() -> None:
+    """All calls ran ahead; what ranks came after is the end of other work, which was late to others."""
+    calls, ends = meeting(np.random.default_rng(4), 5, 5)
+    assert seen(calls, ends) and not seen(calls, ends, np.ones(calls.shape, np.bool_))
+
+
+def test_what_takes_longer_than_the_wait_is_not_the_wait() -> None:
+    """Ends that are later by five times what the last call was."""
+    calls, _ = meeting(np.random.default_rng(5), 5, 5)
+    late = calls.max(axis=1, keepdims=True) - calls.min(axis=1, keepdims=True)
+    assert not seen(calls, np.broadcast_to(calls.min(axis=1, keepdims=True) + 5 * late + 60 * US, calls.shape))
+
+
+def test_few_operations_and_calls_that_are_all_alike_say_nothing() -> None:
+    calls, ends = meeting(np.random.default_rng(6), 5, 5)
+    assert not seen(calls[:15], ends[:15])
+    alike = np.arange(1, COUNT + 1)[:, None] * 360 * US + np.array([0, 100 * US])
+    assert not seen(alike) and not seen(alike, alike + 200 * US)
