@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -23,11 +25,13 @@ from stretto.audit import (
     libraries,
     measurements,
     page,
+    progress,
     run,
     speed,
     table,
 )
-from stretto.audit.context import Context
+from stretto.audit.context import LEVELS, Context
+from stretto.audit.ending import OutOfTime, ending_after
 from stretto.audit.facts import Facts
 from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity
 from stretto.audit.ladder import steps_of
@@ -103,6 +107,92 @@ def test_no_communicator_in_the_time_is_not_measured() -> None:
     context.measured.replies[command] = [{"inits": []}, {"inits": []}]
     with pytest.raises(measurements.Unmeasured, match="no communicator of 2 ranks"):
         context.measured.communicators(2, 5)
+
+
+# ---- The end of the time ----------------------------------------------------------------------------------------
+
+
+def lasting(seconds: float, began: list[str], id: str = "machine.lasting") -> Check:
+    """One that takes that long, and that no failure of its own ends."""
+
+    def look(_: Context) -> Iterator[Finding]:
+        began.append(id)
+        yield Finding(Severity.OK, "the first half")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(Exception):
+                time.sleep(end - time.monotonic())
+
+    return Check(id, "a check that takes its time", Severity.WARNING, look)
+
+
+@pytest.mark.parametrize("level", ["default", "full"])
+def test_a_check_that_has_begun_is_ended_with_the_time_and_named(level: str) -> None:
+    short = dataclasses.replace(LEVELS[level], seconds=2.0)
+    began: list[str] = []
+    checks = [lasting(0.1, began, "machine.well"), lasting(600, began), lasting(0.1, began, "machine.late")]
+    made = run.run(Context(environment={}, given=HEALTHY, level=short), checks, lambda _: None)
+    assert made["seconds"] <= 2.5 and began == ["machine.well", "machine.lasting"]
+    found = [(one["id"], one["severity"], one["measured"]) for one in made["findings"]]
+    assert found[0] == ("machine.well", "ok", "the first half") and found[1][2] == "the first half"
+    assert found[2][:2] == ("machine.lasting", "note") and "ended in the middle" in found[2][2]
+    assert found[3][:2] == ("machine.late", "note") and "left out: the 2 s of this audit are over" in found[3][2]
+    text = page.markdown(blocks.blocks(made, None), "audit")
+    assert re.search(r"ended in the middle, as the 2 s .* machine\.lasting", text), text
+    assert re.search(r"left out: the 2 s .* machine\.late", text), text
+
+
+def test_facts_that_take_all_the_time_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "read", lambda: time.sleep(600))
+    began: list[str] = []
+    short = dataclasses.replace(LEVELS["quick"], seconds=1.0)
+    made = run.run(Context(environment={}, level=short), [lasting(600, began)], lambda _: None)
+    assert made["facts"] == {} and began == [] and made["findings"][0]["measured"].startswith("not measured")
+
+
+def test_a_program_that_is_waited_for_ends_with_the_time(tmp_path: Path) -> None:
+    hangs = executable(tmp_path / "program", _HANGS.format(pid=tmp_path / "pid"))
+    with pytest.raises(OutOfTime), ending_after(1.0):
+        child.run([str(hangs)], 600)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_who_else_has_a_timer_keeps_it() -> None:
+    rung: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with ending_after(60):
+            pass
+        with pytest.raises(OutOfTime), ending_after(0.01):
+            time.sleep(60)
+        assert rung == []
+        deadline = time.monotonic() + 30
+        while not rung and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert rung == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@pytest.mark.parametrize(("waited", "hang"), [(0.1, True), (9.0, False)], ids=["has its core", "is starved"])
+def test_a_rank_that_is_starved_does_not_hang(waited: float, hang: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, delays = [[5, 5]], [{1: 3.0, 2: 1.0}]
+    monkeypatch.setattr(progress.Progress, "_operations", lambda _: begun[-1])
+    monkeypatch.setattr(progress.Progress, "_waited", lambda _: delays[-1])
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    looked = progress.Progress([1, 2], patience=20.0)
+    now[0], begun[0] = 110.0, [5, 6]
+    assert looked() and looked.silent == 0.0
+    now[0] = 125.0
+    delays.append({1: 3.0, 2: 1.0 + waited})
+    assert looked() and looked.silent == 15.0 and looked.starved is not hang
+    now[0] = 131.0
+    assert not looked()
+    delays.append({1: 3.0})
+    assert looked.starved, "where the kernel does not say, nobody knows"
 
 
 # Starts a process that keeps the pipe, and does not end.

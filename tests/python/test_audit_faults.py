@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from stretto.audit import measurements, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import ALL, Severity
 from stretto.audit.measurements import Platform, Series
+from stretto.audit.progress import Progress
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.measure import SUBJECT
@@ -449,6 +451,31 @@ def test_a_rank_that_hangs_is_named_with_what_it_waits_for(faulty: Faulty) -> No
     found = gravest(look("latency.small", context))
     assert found.severity is Severity.ERROR and "took more than" in found.measured
     assert "rank 1" in found.measured.partition("flight recorders say")[2]
+
+
+def test_a_rank_that_hangs_at_the_end_of_the_time_is_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has waited as long as its patience, and the time is over. The ranks count as having their cores, however
+    busy this machine is."""
+    monkeypatch.setattr(Progress, "_waited", lambda self: dict.fromkeys(self._pids, 0.0))
+    context = faulty("hang", seconds=25, patience=60)
+    context.measured._crew()
+    context.began = time.monotonic() - 13
+    found = gravest(look("stress.random", context))
+    assert found.severity is Severity.ERROR and "no operation began in the last" in found.measured, found
+    assert "rank 1" in found.measured.partition("flight recorders say")[2] and "hangs" in found.cause
+    assert context.measured._jobs == {}
+    assert gravest(look("stress.sizes", context)).measured.startswith("not measured: left out")
+
+
+def test_an_audit_of_slow_ranks_ends_with_its_time(shim: Path) -> None:
+    """Every all-reduce of both ranks takes a tenth of a second: what has begun by the end is ended, and named."""
+    arguments = ["--quick", "--skip", "environment", "--skip", "machine", "--ranks", "2", "--json", "-"]
+    done = stretto("audit", *arguments, LD_PRELOAD=str(shim), AUDIT_FAULT="late", AUDIT_RANK="-2")
+    document = json.loads(done.stdout)
+    assert document["seconds"] <= LEVELS["quick"].seconds, document["seconds_of_checks"]
+    texts = [one["measured"] for one in document["findings"]]
+    assert any("the 15 s of this audit are over" in text for text in texts), texts
+    assert sum("ended in the middle" in text for text in texts) == 1, texts
 
 
 # ---- What stays of an audit, and what it takes -------------------------------------------------------------------

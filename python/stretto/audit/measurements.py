@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import statistics
@@ -19,13 +20,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import stretto
-from stretto import _native
 from stretto.audit import beside, child
 from stretto.audit.ladder import Step, steps_of
+from stretto.audit.progress import LOOK_SECONDS, Progress, waited_for
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.gpu import count_gpus, find_nccl, launch_library
-from stretto.bench.job import Job, JobError, Launch, Unsupported
+from stretto.bench.job import Job, JobError, Launch, Reply, Unsupported
 from stretto.bench.measure import SUBJECT, Turns
 from stretto.bench.options import MOST_GPU_RANKS, Options
 from stretto.bench.peers import Memcpy, Nccl, Peer, Stretto
@@ -49,6 +49,8 @@ _MOST_NOISE = 10.0
 # Ranks of the audit that are killed are no job that `stretto doctor` should tell of. As long as they live their flight
 # recorders can be read by process; a folder would keep one of each of a thousand communicators.
 _NO_TRACES = {"STRETTO_FLIGHT_DIR": "none", "STRETTO_FLIGHT_LATE": "0"}
+# Seconds without a new operation after which ranks that have their cores hang, where there is no time to wait longer.
+_HANGS_AFTER = 5.0
 # Of the memory that is free, what measuring the platform may take.
 _SHARE_OF_MEMORY = 8
 
@@ -182,22 +184,60 @@ class Measurements:
         room: Callable[[], int],
     ) -> None:
         self.ranks, self.level = ranks, level
-        self._say, self._left, self._room = say, left, room
+        self._tell, self._left, self._room = say, left, room
+        self._doing = ""
+        self._asked: tuple[str, Progress] | None = None  # a job that has not answered yet
         self._jobs: dict[str, Job] = {}
         self._broken = ""
         self._platform_failure: Unmeasured | None = None
         self.replies: dict[str, list[dict[str, Any]]] = {}
 
     def close(self) -> None:
-        """Asks the ranks to end, so that they close their communicators, and kills what does not."""
+        """Asks the ranks to end, so that they close their communicators, and kills what does not. Half of the time that
+        is kept for the end is for asking.
+        """
         try:
             for job in self._jobs.values():
-                job.close()
+                job.close(max(0.1, (self._left() + self.level.ending / 2) / 2))
         finally:
             for job in self._jobs.values():
                 job.kill()
             if "_folder" in self.__dict__:
                 self._folder.cleanup()
+
+    def end_now(self) -> tuple[str, bool]:
+        """At the end of the audit's time: ends what has not answered. What was being done, with what the flight
+        recorders say of ranks that were asked; and whether these hang.
+        """
+        words, hang = self._doing, False
+        if self._asked is not None:
+            use, progress = self._asked
+            progress()
+            hang = progress.silent > _HANGS_AFTER and not progress.starved
+            words += f", and no operation began in the last {progress.silent:.0f} s" if hang else ""
+            words += waited_for(self._jobs[use].pids)
+        for job in self._jobs.values():
+            job.kill()
+        self._jobs.clear()
+        self._broken = "the time of this audit is over"
+        return words, hang
+
+    def _say(self, doing: str) -> None:
+        self._doing = doing
+        self._tell(doing)
+
+    def _ask(self, use: str, words: str, more_seconds: float = 0) -> list[Reply]:
+        """The answers of a job's ranks, which are waited for as long as they begin operations."""
+        job, patience = self._jobs[use], self.level.patience + more_seconds
+        progress = Progress(job.pids, patience)
+        self._asked = use, progress
+        try:
+            replies = job.ask(words, patience, progress, math.ceil(patience / LOOK_SECONDS))
+        except Exception:  # Not OutOfTime: then it is told what was waited for.
+            self._asked = None
+            raise
+        self._asked = None
+        return replies
 
     # ---- The platform -------------------------------------------------------------------------------------------
 
@@ -267,14 +307,14 @@ class Measurements:
         options = Options(ranks=self.ranks, rounds=1)
         factor = _LADDER[self.level.name]
         try:
-            job = self._start_peer("ladder", Stretto(), options, 1 << 20)
+            self._start_peer("ladder", Stretto(), options, 1 << 20)
             found = []
             for size in [*(8 * factor**step for step in range(17) if 8 * factor**step < 1 << 20), 1 << 20]:
                 words = f"prepare collective=all_reduce type=float32 op=sum count={size // 4} root=0 in_place=0 check=1"
-                prepared = job.ask(words, self.level.patience, _Progress(job.pids))
+                prepared = self._ask("ladder", words)
                 wrong = sum(int(reply["wrong"]) for reply in prepared)
                 samples = max(20, self.level.samples // (1 + size // (256 << 10)))
-                replies = job.ask(f"stamps count={samples}", self.level.patience, _Progress(job.pids))
+                replies = self._ask("ladder", f"stamps count={samples}")
                 found.append(steps_of(size, replies, wrong))
         except (Missing, Unsupported) as reason:
             raise Unmeasured(str(reason)) from reason
@@ -290,8 +330,8 @@ class Measurements:
         self._say("measuring what a call costs")
         words = f"launch calls={_CALLS_OF_A_BATCH} batches={_BATCHES[self.level.name]}"
         try:
-            job = self._start_peer("launch", Stretto(), Options(ranks=1, rounds=1, bind="none"), 4096)
-            (reply,) = job.ask(words, self.level.patience, _Progress(job.pids))
+            self._start_peer("launch", Stretto(), Options(ranks=1, rounds=1, bind="none"), 4096)
+            (reply,) = self._ask("launch", words)
         except (Missing, Unsupported) as reason:
             raise Unmeasured(str(reason)) from reason
         except JobError as error:
@@ -488,10 +528,9 @@ class Measurements:
         if command not in self.replies:
             self._expect_whole()
             try:
-                job = self._crew()
+                self._crew()
                 self._say(doing)
-                late = _Progress(job.pids)
-                self.replies[command] = job.ask(command, self.level.patience + extra_seconds, late)
+                self.replies[command] = self._ask(_CREW, command, extra_seconds)
             except (JobError, Unsupported, OSError) as error:
                 raise self._failure(doing, str(error), _CREW) from error
         return self.replies[command]
@@ -499,13 +538,13 @@ class Measurements:
     def _expect_whole(self) -> None:
         if self._broken:
             raise Unmeasured(f"left out: {self._broken}")
-        if self._left() < 0 and self.level.name != "full":
-            raise Unmeasured(f"left out: the {self.level.seconds:.0f} s of this audit are over (see --full)")
+        if self._left() < 0:
+            raise Unmeasured(f"left out: {self.level.over}")
 
     def _failure(self, doing: str, reason: str, job: str = "") -> Unmeasured:
         """Ends the ranks that failed, when they have said what they wait for."""
         self._broken = f"the ranks failed at {doing}"
-        words = _waiting(self._jobs[job].pids) if job in self._jobs and "took more than" in reason else ""
+        words = waited_for(self._jobs[job].pids) if job in self._jobs and "took more than" in reason else ""
         if job in self._jobs:
             self._jobs.pop(job).kill()
         return Unmeasured(f"{doing}: {reason}{words}", failed=True)
@@ -531,32 +570,3 @@ class Measurements:
     def share(self) -> float:
         """Seconds for one kind of work of the ranks."""
         return self.level.share
-
-
-class _Progress:
-    """Whether ranks have begun operations since they were last asked about: those that have are slow, and do not
-    hang."""
-
-    def __init__(self, pids: list[int]) -> None:
-        self._pids = pids
-        self._before = self._begun()
-
-    def __call__(self) -> bool:
-        before, self._before = self._before, self._begun()
-        return before != self._before
-
-    def _begun(self) -> list[int]:
-        try:
-            reading = json.loads(_native.Watch(",".join(str(pid) for pid in self._pids)).read())
-        except stretto.StrettoError:
-            return []
-        return [member["begun"] for one in reading["communicators"] for member in one["members"]]
-
-
-def _waiting(pids: list[int]) -> str:
-    """What the flight recorders say of ranks that do not answer."""
-    try:
-        text = stretto.doctor(",".join(str(pid) for pid in pids))["text"]
-    except stretto.StrettoError as error:
-        return f"; {error}"
-    return f"; the flight recorders say: {' '.join(text.split())[:400]}" if text else ""
