@@ -4,25 +4,23 @@ audit names each of them, and finds nothing where there is nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stretto as package
 from jobs import GUARD, STRETTO, environment, stretto
+from planted import HERE, LEVEL, QUIET, Faulty, two_cores
 from stretto.audit import environment as checks
 from stretto.audit import measurements, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import ALL, Severity
-from stretto.audit.measurements import Platform, Series
 from stretto.audit.progress import Progress
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
@@ -30,13 +28,6 @@ from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
 from test_audit import gravest, look
 from test_audit_facts import MADE_UP
-
-HERE = Path(__file__).parent
-# Fewer repetitions than --quick has, as a fault that is planted is there each time; and more time, should the machine
-# be starved.
-LEVEL = dataclasses.replace(
-    LEVELS["quick"], seconds=600, rounds=1, turns=1, samples=30, communicators=12, share=20, patience=30
-)
 
 
 def gravest_in(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
@@ -247,83 +238,6 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named() -> None:
 # ---- A library that does wrong ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        find_driver("stretto_driver")
-    except Missing as reason:
-        pytest.skip(str(reason))
-    library = tmp_path_factory.mktemp("shim") / "shim.so"
-    source = HERE / "audit_shim.c"
-    command = [
-        "gcc",
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-I",
-        package.include_path(),
-        source,
-        "-o",
-        library,
-        "-ldl",
-        "-pthread",
-    ]
-    subprocess.run(command, check=True, timeout=GUARD)
-    return library
-
-
-# What a quiet machine measures: a fault is found beside it however busy this machine is.
-QUIET = Platform(
-    [
-        Series("calls", "clock_gettime(MONOTONIC)", "ns", (20.0,) * 3),
-        Series("calls", "futex wake of nobody", "ns", (300.0,) * 3),
-        Series("locks", "std::mutex", "ns", (4.0,) * 3),
-        Series("locks", "atomic add", "ns", (4.0,) * 3),
-        Series("threads", "thread create and join", "us", (20.0,) * 3),
-        Series("wake", "cache line, core 0 to 1", "us", (0.2,) * 3),
-        Series("wake", "futex", "us", (15.0,) * 3),
-        Series("wake", "TCP loopback", "us", (20.0,) * 3),
-        Series("copy", "memcpy into shared memory", "GB/s", (10.0,) * 3),
-    ]
-)
-
-Faulty = Callable[..., Context]
-
-
-@pytest.fixture
-def faulty(shim: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
-    """Contexts whose ranks run with a fault."""
-    made = []
-
-    def make(fault: str, rank: int = 1, **changes: Any) -> Context:
-        for name in [name for name in os.environ if name.startswith("STRETTO_")]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("LD_PRELOAD", str(shim))
-        monkeypatch.setenv("AUDIT_FAULT", fault)
-        monkeypatch.setenv("AUDIT_RANK", str(rank))
-        context = Context(ranks=2, level=dataclasses.replace(LEVEL, **changes))
-        vars(context.measured)["platform"] = QUIET
-        made.append(context)
-        return context
-
-    yield make
-    for context in made:
-        context.close()
-
-
-def two_cores() -> bool:
-    return len(os.sched_getaffinity(0)) >= 2
-
-
-def test_wrong_and_stale_data_are_named_with_their_ranks(faulty: Faulty) -> None:
-    context = faulty("corrupt,stale")
-    found = gravest(look("correctness.pairs", context))
-    assert found.severity is Severity.ERROR and found.subject == "0 to 1" and "stale" in found.cause
-    found = gravest(look("correctness.collectives", context))
-    assert found.severity is Severity.ERROR and "all_reduce on rank 1" in found.measured
-    assert "changed on their way" in found.cause
-
-
 def test_the_late_rank_and_the_narrow_way_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(measurements._LADDER, "quick", 1 << 20)  # two sizes: each call takes a tenth of a second
     context = faulty("late,narrow", samples=20)
@@ -391,26 +305,6 @@ def test_what_communicators_leave_behind_is_named(faulty: Faulty) -> None:
 def test_a_communicator_that_takes_too_much_is_named(faulty: Faulty) -> None:
     found = gravest(look("memory.communicator", faulty("heavy", rank=0)))
     assert found.severity is Severity.WARNING and "plugin" in found.cause
-
-
-def test_wrong_data_under_stress_are_named(faulty: Faulty) -> None:
-    context = faulty("corrupt", share=0.2)
-    found = gravest(look("stress.random", context))
-    assert found.severity is Severity.ERROR and "all_reduce on rank 1" in found.measured, found
-    # In a group and on a stream the result comes after the call: the shim changes what is sent, for all ranks.
-    for id, where in (("stress.sizes", "groups of all sizes"), ("stress.communicators", "communicators at once")):
-        found = gravest(look(id, context))
-        assert found.severity is Severity.ERROR and where in found.measured, found
-        assert found.subject == "all_reduce"
-
-
-def test_wrong_data_of_threads_are_named(faulty: Faulty) -> None:
-    """In one process every rank has the number of the last one that was made, and one of the process's own is 0 or
-    1."""
-    found = gravest(look("correctness.threads", faulty("corrupt", rank=-2)))
-    assert found.severity is Severity.ERROR and "collectives of threads" in found.measured
-    found = gravest(look("stress.oversubscribed", faulty("corrupt", rank=-2, share=0.2)))
-    assert found.severity is Severity.ERROR
 
 
 # Three system calls for each look at the clock, as where the kernel has no page for it.
@@ -562,7 +456,7 @@ def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
 
 def test_every_grave_check_has_a_planted_fault() -> None:
     source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
-    source += "".join((HERE / f"test_audit_{of}.py").read_text() for of in ("hosts", "library", "beside"))
+    source += "".join((HERE / f"test_audit_{of}.py").read_text() for of in ("data", "hosts", "library", "beside"))
     planted = {case[0] for case in MADE_UP} | {one.id for one in ALL if f'"{one.id}"' in source}
     bare = [one.id for one in table.checks() if one.worst >= Severity.WARNING and one.id not in planted]
     # Random operations find what the others find, by the same words.

@@ -564,7 +564,8 @@ class Measurements:
         wrong = [failure for reply in replies for failure in reply["failures"]]
         count = sum(reply["checked"] for reply in replies)
         cut = ", cut short by the time" if any(reply.get("cut_short") for reply in replies) else ""
-        return f"{count} results{cut}", wrong
+        left_out = next((f", without {reply['left_out']}" for reply in replies if reply.get("left_out")), "")
+        return f"{count} results{cut}{left_out}", wrong
 
     @property
     def share(self) -> float:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+# What says that data are there, which a rank puts into another's window.
+ORDERS = {
+    "signal": "a put, and its own signal",
+    "later signal": "a put, and a signal that was sent after it",
+    "flag": "a put, and a word that was put after it",
+}
+
 
 def bytes_text(number: float) -> str:
     """ "24 GB", by powers of 1024."""
