@@ -14,6 +14,7 @@
  *   doze     goes on 1 ms after each all-reduce
  *   slow     adds 2 ms to each all-reduce, on all ranks
  *   narrow   moves large messages of the rank at 0.02 GB/s
+ *   crawl    puts large arrays of the rank at 0.1 GB/s
  *   thin     moves large all-reduces at 0.02 GB/s, on all ranks
  *   init     adds 0.15 s to each communicator of more than one rank, on all ranks
  *   leak     keeps 1 MB for each communicator
@@ -163,6 +164,9 @@ ncclResult_t ncclPutSignal(const void* local, size_t count, ncclDataType_t type,
   static uint64_t kept[1 << 17];
   static size_t kept_count = 0, kept_offset = 0;
   if (faulty("deny") && window == NULL) return ncclInvalidUsage;
+  if (faulty("crawl") && here() && bytes_of(count, type) >= 1 << 20) {
+    usleep((useconds_t)((double)bytes_of(count, type) / 100));
+  }
   if (faulty("overtake") && here()) {
     signal_alone(peer, signal, context, flags, comm, stream);
     usleep(500);

@@ -22,6 +22,7 @@ from stretto.audit import measurements, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import ALL, Severity
 from stretto.audit.progress import Progress
+from stretto.audit.words import MECHANISMS
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.measure import SUBJECT
@@ -246,6 +247,29 @@ def test_the_late_rank_and_the_narrow_way_are_named(faulty: Faulty, monkeypatch:
     found = gravest(look("latency.last", context))
     if two_cores():
         assert found.severity is Severity.WARNING and found.subject == "rank 1"
+
+
+def test_the_slow_mechanism_of_a_pair_is_named(faulty: Faulty) -> None:
+    """Beside a copy that the same rank makes without the library."""
+    for fault, ways in (("crawl", {"mapped", "kernel"}), ("narrow", {"message"}), ("", set[str]())):
+        found = look("bandwidth.mechanisms", faulty(fault))
+        assert {one.subject.partition(",")[0] for one in found} == set(MECHANISMS), found
+        bad = {one.subject for one in found if one.severity > Severity.NOTE}
+        if not two_cores():
+            continue
+        assert bad == {f"{way}, rank 1 to 0" for way in ways}, found
+        for one in found:
+            if one.subject in bad:
+                assert (
+                    one.severity is Severity.WARNING and "in between" in one.cause and "so it is no core" in one.cause
+                )
+
+
+def test_a_pair_that_is_slow_by_all_mechanisms_has_a_slow_core(faulty: Faulty) -> None:
+    found = gravest(look("bandwidth.mechanisms", faulty("narrow,crawl")))
+    if two_cores():
+        assert found.severity is Severity.WARNING and "all ways of this pair" in found.cause, found
+        assert "taskset" in found.next_step
 
 
 def test_slow_operations_and_slow_starts_are_named(faulty: Faulty) -> None:

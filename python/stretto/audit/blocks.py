@@ -9,7 +9,7 @@ from typing import Any
 from stretto.audit.compare import Comparison
 from stretto.audit.finding import NOT_MEASURED, SECTIONS, Finding, Severity, from_document
 from stretto.audit.gpu_ranks import other_of, rows_by_size
-from stretto.audit.words import bytes_text, microseconds, significant
+from stretto.audit.words import MECHANISMS, bytes_text, microseconds, significant
 from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
 
@@ -212,7 +212,7 @@ def _tables(document: Document, costs: bool) -> list[Block]:
     for heading, grid in (
         ("Latency of an all-reduce", _ladder(document["ladder"])),
         ("Bandwidth of large all-reduces", _bandwidth(document["bandwidth"])),
-        ("Large messages between pairs", _pairs("ranks", document["pairs"], ">", " to ")),
+        ("Large data between pairs, by mechanism", _mechanisms(document)),
         ("Large messages between pairs of GPUs", _pairs("GPUs", document.get("gpu_pairs", {}), "-", " and ")),
         ("What a call costs the rank that makes it", _launch(document.get("launch", {}))),
         ("Making a communicator", _inits(document["inits"])),
@@ -269,6 +269,21 @@ def _bandwidth(rows: list[Document]) -> Grid:
 def _pairs(who: str, rates: dict[str, float], between: str, words: str) -> Grid:
     rows = tuple((pair.replace(between, words), _rate(rate)) for pair, rate in rates.items())
     return Grid((who, "at best"), rows, (1,))
+
+
+def _mechanisms(document: Document) -> Grid:
+    """Beside each rate the plain copy in turns with it. Audits of before have messages alone."""
+    ways = document.get("mechanisms") or {}
+    if not ways:
+        return _pairs("ranks", document["pairs"], ">", " to ")
+    headings = ["ranks"]
+    for way in ways:
+        headings += [MECHANISMS[way].name, MECHANISMS[way].beside]
+    rows = tuple(
+        (pair.replace(">", " to "), *(_rate(ways[way][pair][name]) for way in ways for name in ("gbps", "limit")))
+        for pair in document["pairs"]
+    )
+    return Grid(tuple(headings), rows, tuple(range(1, len(headings))))
 
 
 def _inits(inits: dict[str, list[Document]]) -> Grid:

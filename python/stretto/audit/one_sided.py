@@ -24,7 +24,7 @@ _SYMMETRIC, _STRICT_ORDER = 1, 2
 _READY, _PUT, _LATER, _TRIAL = range(4)
 _POLL_SECONDS = 20.0
 _MOST_FAILURES = 5
-_BYTES = 2 << 20
+BYTES = 2 << 20
 _SIZES = (8, 64, 4096, 65536 + 8, 1 << 20)
 
 
@@ -61,21 +61,21 @@ class Windows:
     peers map, or of the process's own (`made` says which), which they write to through the kernel.
     """
 
-    def __init__(self, rank: int, ranks: int, id: bytes, made: bool) -> None:
+    def __init__(self, rank: int, ranks: int, id: bytes, made: bool, bytes: int = BYTES) -> None:
         self.rank, self.ranks = rank, ranks
         self.calls, self._comm, self._window = Calls(), ctypes.c_void_p(), ctypes.c_void_p()
         self._memory = ctypes.c_void_p()
         unique = _Id.from_buffer_copy(id)
         self.calls("ncclCommInitRank", ctypes.byref(self._comm), ctypes.c_int(ranks), unique, ctypes.c_int(rank))
         if made:
-            self.calls("ncclMemAlloc", ctypes.byref(self._memory), ctypes.c_size_t(_BYTES))
-            buffer = (ctypes.c_uint64 * (_BYTES // 8)).from_address(self._memory.value or 0)
+            self.calls("ncclMemAlloc", ctypes.byref(self._memory), ctypes.c_size_t(bytes))
+            buffer = (ctypes.c_uint64 * (bytes // 8)).from_address(self._memory.value or 0)
             self.words: Words = numpy.frombuffer(memoryview(buffer), numpy.uint64)
         else:
-            self.words = numpy.empty(_BYTES // 8, numpy.uint64)
+            self.words = numpy.empty(bytes // 8, numpy.uint64)
         self.words[:] = 0
         flags = ctypes.c_int(_SYMMETRIC | _STRICT_ORDER)
-        where = ctypes.c_void_p(self.words.ctypes.data), ctypes.c_size_t(_BYTES)
+        where = ctypes.c_void_p(self.words.ctypes.data), ctypes.c_size_t(bytes)
         self.calls("ncclCommWindowRegister", self._comm, *where, ctypes.byref(self._window), flags)
 
     def close(self) -> None:
@@ -91,6 +91,13 @@ class Windows:
         where = ctypes.c_int(peer), self._window, ctypes.c_size_t(8 * place)
         how = ctypes.c_int(signal), ctypes.c_int(0), ctypes.c_uint(0)
         self.calls("ncclPutSignal", *what, *where, *how, self._comm, None)
+
+    def put_large(self, peer: int, words: Words) -> None:
+        """At the begin of its window. It has to take the signal."""
+        self.put(peer, words, 0, _PUT)
+
+    def take_large(self, peer: int) -> None:
+        self.wait(peer, _PUT)
 
     def signal(self, peer: int, signal: int) -> None:
         how = ctypes.c_int(peer), ctypes.c_int(signal), ctypes.c_int(0), ctypes.c_uint(0)

@@ -29,6 +29,7 @@ import numpy
 import stretto
 from stretto.audit import one_sided
 from stretto.audit.patterns import Reply, Words, mistakes, pattern
+from stretto.audit.rates import Ways
 
 _SIZES = (8, 64, 4096, 65536 + 8, 1 << 20)
 _MOST_FAILURES = 5
@@ -383,15 +384,15 @@ class Rank:
         self.comm.barrier()
         return words.tobytes()
 
-    def _one_sided(self, verb: str, generations: int, seconds: float) -> Reply:
-        def open(made: bool) -> one_sided.Windows:
-            return one_sided.Windows(self.rank, self.ranks, self._name(), made)
+    def _window(self, made: bool, bytes: int = one_sided.BYTES) -> one_sided.Windows:
+        return one_sided.Windows(self.rank, self.ranks, self._name(), made, bytes)
 
+    def _one_sided(self, verb: str, generations: int, seconds: float) -> Reply:
         def agree(well: bool) -> bool:
             return bool(self.comm.all_reduce(numpy.array([well], numpy.uint8), "min")[0])
 
         check = {"order": one_sided.check_order, "windows": one_sided.check_windows}[verb]
-        return check(open, agree, Clock(self.comm, seconds).look, generations)
+        return check(self._window, agree, Clock(self.comm, seconds).look, generations)
 
     def answer(self, verb: str, numbers: dict[str, float]) -> Reply:
         generations = int(numbers.get("generations", 2))
@@ -508,23 +509,12 @@ class Rank:
         return {"settled": settled, "calls": made, "grown": grown, "counted": counted}
 
     def _rates(self, numbers: dict[str, float]) -> Reply:
-        """Large messages of each pair, alone: GB/s of the best of some, by their receivers."""
-        bytes, best = int(numbers["bytes"]), dict[str, float]()
-        array = numpy.ones(bytes // 8, numpy.uint64)
-        for source in range(self.ranks):
-            for target in range(self.ranks):
-                if source == target:
-                    continue
-                for _ in range(int(numbers["count"])):
-                    self.comm.barrier()
-                    if self.rank == source:
-                        self.comm.send(array, target)
-                    elif self.rank == target:
-                        began = time.perf_counter()
-                        self.comm.recv(array, source)
-                        rate = bytes / (time.perf_counter() - began) / 1e9
-                        best[f"{source}>{target}"] = max(rate, best.get(f"{source}>{target}", 0.0))
-        return {"rates": best}
+        """Large messages of each pair, alone, by each way, in turns with a copy that does without the library."""
+        bytes = int(numbers["bytes"])
+        ways = Ways(self.comm, lambda made: self._window(made, bytes), bytes)
+        found = ways.measure(int(numbers["count"]))
+        ways.close()
+        return found
 
 
 def _learn(folder: Path, rank: int) -> bytes:

@@ -162,6 +162,7 @@ def _measured(context: Context) -> Document:
         "bandwidth": [],
         "inits": {},
         "pairs": {},
+        "mechanisms": {},
         "memory": {},
         "launch": {},
         "counters": {},
@@ -193,13 +194,17 @@ def _measured(context: Context) -> Document:
         found["gpu_pairs"] = {f"{first}-{second}": rate for (first, second), (rate, _) in context.gpu_pairs.items()}
     if "costs" in vars(context):
         found["costs"] = [one.document() for one in context.costs]
+    rates, limits = speed.measured_rates(context)
+    found["pairs"] = rates.get("message", {})
+    found["mechanisms"] = {
+        way: {pair: {"gbps": rate, "limit": limits[way].get(pair, 0.0)} for pair, rate in pairs.items()}
+        for way, pairs in rates.items()
+    }
     for command, replies in context.measured.replies.items():
         verb, *words = command.split()
         if verb == "inits":
             ranks = dict(word.split("=") for word in words)["ranks"]
             found["inits"][ranks] = found["inits"].get(ranks, []) + replies[0]["inits"]
-        elif verb == "rates":
-            found["pairs"] = {pair: rate for reply in replies for pair, rate in reply["rates"].items()}
         elif verb == "open":
             found["memory"] = {**replies[0]["each"], "window_bytes": replies[0]["window_bytes"]}
         elif verb == "steady":
