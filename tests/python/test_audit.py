@@ -195,6 +195,16 @@ def test_a_rank_that_is_starved_does_not_hang(waited: float, hang: bool, monkeyp
     assert looked.starved, "where the kernel does not say, nobody knows"
 
 
+@pytest.mark.parametrize(("level", "seconds"), [("quick", 0.7), ("default", 4.0), ("full", 30.0)])
+def test_random_operations_last_half_a_minute_or_say_that_they_are_cut(level: str, seconds: float) -> None:
+    context = Context(environment={}, given=HEALTHY, level=LEVELS[level])
+    reply = {"checked": 7, "failures": [], "operations": 9}
+    context.measured.replies[f"storm seed=1 for={seconds}"] = [reply, reply]
+    (found,) = look("stress.random", context)
+    assert found.severity is Severity.OK and f"for {seconds:g} s" in found.measured
+    assert ("of the 30 s that --full gives them" in found.measured) == (level != "full"), found
+
+
 # Starts a process that keeps the pipe, and does not end.
 _HANGS = "#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n"
 

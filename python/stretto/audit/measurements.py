@@ -558,9 +558,12 @@ class Measurements:
             raise Unmeasured(f"no communicator of {ranks} ranks was made within {self.share:g} s")
         return list(replies[0]["inits"])
 
-    def checked(self, doing: str, command: str) -> tuple[str, list[dict[str, Any]]]:
-        """How many results were checked, in words, and those that were wrong."""
-        replies = self.ask(doing, f"{command} for={self.share}", 2 * self.share)
+    def checked(self, doing: str, command: str, seconds: float | None = None) -> tuple[str, list[dict[str, Any]]]:
+        """How many results were checked, in words, and those that were wrong. `seconds`: for which the ranks check, if
+        it is not as for other kinds of work.
+        """
+        share = self.share if seconds is None else seconds
+        replies = self.ask(doing, f"{command} for={share}", 2 * share)
         wrong = [failure for reply in replies for failure in reply["failures"]]
         count = sum(reply["checked"] for reply in replies)
         cut = ", cut short by the time" if any(reply.get("cut_short") for reply in replies) else ""
