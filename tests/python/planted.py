@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import stretto as package
-from jobs import GUARD
+from jobs import GUARD, environment
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.measurements import Platform, Series
 from stretto.bench.drivers import Missing, find_driver
@@ -24,6 +24,10 @@ HERE = Path(__file__).parent
 LEVEL = dataclasses.replace(
     LEVELS["quick"], seconds=600, rounds=1, turns=1, samples=30, communicators=12, share=20, patience=30
 )
+
+
+def around(**variables: str) -> Context:
+    return Context(environment={**environment(), **variables}, level=LEVEL)
 
 
 @pytest.fixture(scope="module")

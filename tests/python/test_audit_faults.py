@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import stretto as package
 from jobs import GUARD, STRETTO, environment, stretto
-from planted import HERE, LEVEL, QUIET, Faulty, two_cores
-from stretto.audit import environment as checks
+from planted import HERE, LEVEL, QUIET, Faulty, around, two_cores
 from stretto.audit import measurements, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import ALL, Severity
@@ -120,10 +119,6 @@ def test_missing_huge_pages_are_named(tmp_path: Path) -> None:
 # ---- Variables and files ----------------------------------------------------------------------------------------
 
 
-def around(**variables: str) -> Context:
-    return Context(environment={**environment(), **variables}, level=LEVEL)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Libraries that lie in the way."""
@@ -216,18 +211,6 @@ def test_a_variable_that_is_wrong_is_named(
     found = gravest(look(id, context))
     assert found.severity is severity, found
     assert word in found.measured + found.cause + found.next_step
-
-
-def test_a_plugin_that_hangs_when_it_is_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, plugin = tmp_path / "plugin.c", tmp_path / "libnccl-tuner.so"
-    source.write_text("#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { sleep(600); }\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", plugin], check=True, timeout=GUARD)
-    monkeypatch.setattr(checks, "_TRY_SECONDS", 4)
-    # By its usual name on the search path, and by the variable.
-    for variables in ({"LD_LIBRARY_PATH": str(tmp_path)}, {"NCCL_TUNER_PLUGIN": str(plugin)}):
-        context = around(**variables, NCCL_NET_PLUGIN="none", NCCL_PROFILER_PLUGIN="none")
-        found = gravest(look("environment.plugins", context))
-        assert found.severity is Severity.WARNING and found.subject == "tuner" and "constructor" in found.cause
 
 
 def test_a_folder_for_temporary_files_that_is_not_there_is_named() -> None:
@@ -480,7 +463,9 @@ def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
 
 def test_every_grave_check_has_a_planted_fault() -> None:
     source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
-    source += "".join((HERE / f"test_audit_{of}.py").read_text() for of in ("data", "hosts", "library", "beside"))
+    source += "".join(
+        (HERE / f"test_audit_{of}.py").read_text() for of in ("data", "plugins", "hosts", "library", "beside")
+    )
     planted = {case[0] for case in MADE_UP} | {one.id for one in ALL if f'"{one.id}"' in source}
     bare = [one.id for one in table.checks() if one.worst >= Severity.WARNING and one.id not in planted]
     # Random operations find what the others find, by the same words.

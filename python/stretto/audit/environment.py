@@ -25,16 +25,9 @@ import stretto
 import numpy
 stretto.threads(2, lambda comm: comm.all_reduce(numpy.ones(4, "float32")))
 """
-_DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-# Kind of plugin: the variable that names it, how its files begin, and how the table that it exports does.
-PLUGINS = {
-    "profiler": ("NCCL_PROFILER_PLUGIN", "libnccl-profiler", "ncclProfiler_v"),
-    "net": ("NCCL_NET_PLUGIN", "libnccl-net", "ncclNet"),
-    "tuner": ("NCCL_TUNER_PLUGIN", "libnccl-tuner", "ncclTunerPlugin_v"),
-}
 
 
-def _users(context: Context) -> list[tuple[str, Path]]:
+def users_of(context: Context) -> list[tuple[str, Path]]:
     """Whatever here is linked to libnccl.so.2: its name and its file."""
     found = [user for python in context.pythons for user in python.users]
     for program in context.programs:
@@ -45,7 +38,7 @@ def _users(context: Context) -> list[tuple[str, Path]]:
 @check("environment.loaded", "which libnccl.so.2 each Python, torch and program would load", Severity.ERROR)
 def loaded(context: Context) -> Iterator[Finding]:
     """The dynamic linker's rules decide it, and a search path inside the program goes before LD_LIBRARY_PATH."""
-    users = _users(context)
+    users = users_of(context)
     for name, file in users:
         library = libraries.find(SONAME, file, context.environment)
         if library is None:
@@ -71,7 +64,7 @@ def loaded(context: Context) -> Iterator[Finding]:
 def missing_symbols(context: Context) -> Iterator[Finding]:
     """A library that is older than its user fails when it is loaded (PyTorch 2.14 and later need NCCL 2.30), or in the
     middle of a run. --library FILE says what a library that is not loaded yet would miss."""
-    for name, file in _users(context):
+    for name, file in users_of(context):
         library = context.library or libraries.find(SONAME, file, context.environment)
         if library is None:
             continue
@@ -310,69 +303,6 @@ def interface(context: Context) -> Iterator[Finding]:
         )
     else:
         yield ok(f"NCCL_SOCKET_IFNAME={wanted}: {', '.join(matching(wanted, names))}")
-
-
-@check("environment.plugins", "whether the profiler, net and tuner plugins can be loaded", Severity.WARNING)
-def plugins(context: Context) -> Iterator[Finding]:
-    """A plugin that does not load is left out with one line in a log that is off unless NCCL_DEBUG is set."""
-    for kind, (variable, beginning, table) in PLUGINS.items():
-        wanted = context.environment.get(variable, "")
-        if wanted in ("none", "STATIC_PLUGIN", "ib", "socket", "IB", "Socket"):
-            yield ok(f"{kind}: {variable}={wanted}", subject=kind)
-            continue
-        names = [wanted, f"{beginning}-{wanted}.so"] if wanted else [f"{beginning}.so"]
-        try:
-            found, why = _load_plugin(names, context)
-        except subprocess.TimeoutExpired as hanging:
-            yield warning(
-                f"{hanging.cmd[-1]} is not loaded within {hanging.timeout:g} s",
-                "a library that is loaded in milliseconds",
-                subject=kind,
-                cause="a constructor of the plugin, or of a library that it needs, waits for something",
-                next_step=f"set {variable}=none, or mend the plugin: a job that loads it hangs when it starts",
-            )
-            continue
-        if found and wanted and not _has_table(Path(found), table):
-            yield warning(
-                f"{variable}={wanted}: {found} exports no {table}...",
-                f"a library with a table of the {kind} interface",
-                subject=kind,
-                cause="it is no plugin of this kind",
-                next_step=f"set {variable} to a {kind} plugin, or unset it",
-            )
-        elif found:
-            yield ok(f"{kind}: {found} would be loaded", subject=kind)
-        elif wanted:
-            yield warning(
-                f"{variable}={wanted} cannot be loaded: {why}",
-                f"{names[0]} or {names[-1]} on the linker's search path",
-                subject=kind,
-                cause="the file is not there, is no library, or needs one that is not there",
-                next_step=f"set {variable} to the whole path of the plugin; `ldd` says what it needs",
-            )
-        else:
-            yield ok(f"{kind}: none", subject=kind)
-
-
-def _load_plugin(names: list[str], context: Context) -> tuple[str, str]:
-    """The first of the names that the linker takes, as a file where it can be told; else what it says of the first.
-    Raises subprocess.TimeoutExpired for one that hangs.
-    """
-    first = ""
-    for name in names:
-        done = child.run([sys.executable, "-c", _DLOPEN, name], _TRY_SECONDS, context.environment)
-        if done.returncode == 0:
-            file = name if "/" in name else str(libraries.find(name, Path(sys.executable), context.environment) or name)
-            return file, ""
-        said = done.stderr.strip().splitlines()
-        first = first or (said[-1].removeprefix("OSError: ") if said else f"status {done.returncode}")
-    return "", first
-
-
-def _has_table(file: Path, beginning: str) -> bool:
-    symbols = libraries.symbols_of(file.resolve()).defined
-    # A name that only the linker knows the place of is taken on trust.
-    return not file.is_file() or any(name.startswith(beginning) for name in symbols)
 
 
 @check("environment.configuration", "NCCL's configuration files", Severity.NOTE)

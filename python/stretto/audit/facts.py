@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.audit.devices import offloads, redirecting_bridges, rings, xids
-from stretto.audit.gpus import Gpu, read_gpus
+from stretto.audit.gpus import Gpu, driver_cuda, read_gpus
 
 _UNLIMITED = resource.RLIM_INFINITY
 
@@ -85,6 +85,7 @@ class Facts:
     xids: tuple[tuple[str, int, int], ...] | None = ()  # of the kernel's log: a GPU's place, the error, how often
     mps: bool = False  # NVIDIA's server for several processes on a GPU runs
     driver: str = ""  # NVIDIA's kernel module, loaded or not
+    driver_cuda: int | None = None  # the newest CUDA that it has: 12040 for 12.4
     gpus: tuple[Gpu, ...] = ()
     gpu_problem: str = ""
     kernel: str = ""
@@ -379,6 +380,7 @@ def read(root: Path = Path("/")) -> Facts:
         xids=xids(root),
         mps=_mps(root),
         driver=_text(root / "proc/driver/nvidia/version").partition("\n")[0],
+        driver_cuda=driver_cuda(root),
         gpus=gpus,
         gpu_problem=problem,
         kernel=os.uname().release,

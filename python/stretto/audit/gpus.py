@@ -186,6 +186,23 @@ def _read_gpu(device: _Device, all: list[_Device], root: Path) -> Gpu:
     )
 
 
+def driver_cuda(root: Path, library: str = _LIBRARY) -> int | None:
+    """The newest CUDA that the driver has, as 12040 for 12.4; None where there is no driver, or it does not say."""
+    if not (root / "proc/driver/nvidia/version").exists() and library == _LIBRARY:
+        return None
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        return None
+    asked, version = getattr(nvml, "nvmlSystemGetCudaDriverVersion_v2", None), ctypes.c_int()
+    if asked is None or nvml.nvmlInit_v2() != 0:
+        return None
+    try:
+        return int(version.value) if asked(ctypes.byref(version)) == 0 else None
+    finally:
+        nvml.nvmlShutdown()
+
+
 def read_gpus(root: Path, library: str = _LIBRARY) -> tuple[tuple[Gpu, ...], str]:
     """All GPUs of this host, or why none can be seen; neither where there is no driver."""
     if not (root / "proc/driver/nvidia/version").exists() and library == _LIBRARY:
