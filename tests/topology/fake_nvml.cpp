@@ -111,6 +111,24 @@ int nvmlDeviceGetGpuFabricInfo(void* handle, FabricInfo* info) {
   info->state = indexOf(handle) == 1 ? kJoining : kJoined;
   return onSwitch(indexOf(handle), 0) ? kSuccess : kNotSupported;
 }
+// The third has been given less power and a lower clock than it comes with; its driver says nothing of
+// memory.
+int nvmlDeviceGetApplicationsClock(void* handle, int type, unsigned* clock) {
+  *clock = indexOf(handle) == 2 ? 1200 : 1980;
+  return type == 1 ? kSuccess : kNotSupported;
+}
+int nvmlDeviceGetDefaultApplicationsClock(void*, int type, unsigned* clock) {
+  *clock = 1980;
+  return type == 1 ? kSuccess : kNotSupported;
+}
+int nvmlDeviceGetPowerManagementLimit(void* handle, unsigned* milliwatts) {
+  *milliwatts = indexOf(handle) == 2 ? 400000 : 700000;
+  return kSuccess;
+}
+int nvmlDeviceGetPowerManagementDefaultLimit(void*, unsigned* milliwatts) {
+  *milliwatts = 700000;
+  return kSuccess;
+}
 #ifndef FAKE_NVML_OLD
 int nvmlDeviceGetNvLinkRemoteDeviceType(void* handle, unsigned link, unsigned* type) {
   *type = onSwitch(indexOf(handle), link) ? 2 : 0;

@@ -16,7 +16,10 @@ from stretto.audit.words import bytes_text, significant
 Document = dict[str, Any]
 # Facts that are others in every second.
 _FLEETING = frozenset(
-    ["cgroup_memory_used", "memory_available", "swap_used", "pressure", "steal", "load", "shm_free", "ports_used"]
+    [
+        *("cgroup_memory_used", "cgroup_pids_used", "memory_available", "reserved_pages_free", "swap_used"),
+        *("pressure", "steal", "load", "shm_free", "ports_used"),
+    ]
 )
 # The other facts of an interface grow with what it moves.
 _OF_INTERFACES = ("up", "mtu", "speed", "node", "ring", "segmentation", "merging")

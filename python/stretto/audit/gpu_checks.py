@@ -10,6 +10,9 @@ from stretto.audit.finding import Finding, Severity, check, error, note, ok, war
 from stretto.audit.gpus import FABRIC_STATES, PEER_REASONS, THROTTLES
 from stretto.audit.words import bytes_text
 
+# A setting counts as lowered below this share of what the GPU comes with.
+_LOWERED = 0.95
+
 
 @check("machine.gpu-driver", "NVIDIA's driver and its library", Severity.ERROR)
 def gpu_driver(context: Context) -> Iterator[Finding]:
@@ -89,6 +92,35 @@ def gpu_throttling(context: Context) -> Iterator[Finding]:
             )
         else:
             yield ok("not slowed down", subject=gpu.bus_id)
+
+
+@check("machine.gpu-clocks", "clocks and power that the GPUs are given", Severity.WARNING)
+def gpu_clocks(context: Context) -> Iterator[Finding]:
+    """Somebody may have lowered them, to save power or to repeat a measurement; the setting stays until the driver is
+    loaded again. The clocks of an idle GPU are low whatever they are set to, so the settings are looked at."""
+    for gpu in context.facts.gpus:
+        lowered = [
+            (f"{what} {now / scale:g} {unit}", f"{usual / scale:g} {unit}", option)
+            for what, now, usual, scale, unit, option in (
+                ("multiprocessors at", gpu.clock, gpu.clock_usual, 1, "MHz", "-rac"),
+                ("memory at", gpu.memory_clock, gpu.memory_clock_usual, 1, "MHz", "-rac"),
+                ("power of", gpu.power, gpu.power_usual, 1000, "W", "-pl"),
+            )
+            if now is not None and usual is not None and now < _LOWERED * usual
+        ]
+        for measured, usual, option in lowered:
+            yield warning(
+                f"set to {measured}",
+                f"{usual}, as the GPU comes",
+                subject=gpu.bus_id,
+                cause="nvidia-smi -ac or -pl, or a tool of the data centre that keeps power down",
+                next_step=f"nvidia-smi -i {gpu.bus_id} {option}{' ' + usual.split()[0] if option == '-pl' else ''} "
+                "(needs root), if it is not meant",
+            )
+        if not lowered:
+            yield ok("as the GPU comes" if gpu.power_usual or gpu.clock_usual else "not said", subject=gpu.bus_id)
+    if not context.facts.gpus:
+        yield ok("no GPUs")
 
 
 @check("machine.gpu-errors", "memory errors of the GPUs", Severity.ERROR)

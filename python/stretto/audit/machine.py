@@ -12,6 +12,8 @@ from stretto.audit.words import bytes_text
 _DESCRIPTORS_OF_A_RANK = 16
 _THREADS_OF_A_RANK = 4
 _PORTS_OF_A_RANK = 4
+# Of memory so much may lie idle as reserved huge pages before it is told of: a twentieth.
+_SHARE_OF_RESERVED = 20
 # With these drivers the processor sets its frequency itself: "powersave" is the usual balance, and no lowest frequency.
 _OWN_FREQUENCY = {"intel_pstate", "amd-pstate-epp"}
 
@@ -209,7 +211,7 @@ def numa(context: Context) -> Iterator[Finding]:
         yield ok(text or "one node")
 
 
-@check("machine.huge-pages", "transparent huge pages", Severity.NOTE)
+@check("machine.huge-pages", "huge pages, transparent and reserved", Severity.NOTE)
 def huge_pages(context: Context) -> Iterator[Finding]:
     """Buffers of many megabytes are touched for the first time in a tenth of the time by pages of 2 MB."""
     if not context.facts.huge_pages_allowed:
@@ -218,6 +220,14 @@ def huge_pages(context: Context) -> Iterator[Finding]:
             "the machine's setting for all; the platform section says what they are worth here",
             cause="prctl(PR_SET_THP_DISABLE) of whoever started it: a launcher, or a container's runtime",
             next_step="start it in another way: THP_enabled in /proc/PID/status says from which process on it holds",
+        )
+    elif (unused := context.facts.reserved_pages_free) > context.facts.memory_total // _SHARE_OF_RESERVED:
+        yield note(
+            f"{bytes_text(context.facts.reserved_pages)} of memory are set aside for huge pages of a fixed number, and "
+            f"{bytes_text(unused)} of these are not used",
+            "none, or those that a program here asks for: ranks have transparent huge pages, and get none of these",
+            cause="vm.nr_hugepages, hugepages= of the kernel's command line, or a setting for a database or for DPDK",
+            next_step="sysctl vm.nr_hugepages=0 (needs root), if nothing here needs them",
         )
     elif context.facts.huge_pages == "never":
         yield note(
@@ -291,8 +301,18 @@ def nofile(context: Context) -> Iterator[Finding]:
 
 @check("machine.nproc", "processes and threads", Severity.ERROR)
 def nproc(context: Context) -> Iterator[Finding]:
-    """A rank that cannot start its thread fails when it joins. The limit counts all processes of the user."""
-    limit, wanted = context.facts.nproc, 32 + _THREADS_OF_A_RANK * context.ranks
+    """A rank that cannot start its thread fails when it joins. One limit counts all processes of the user, and one, of
+    a container, those of the cgroup, root's among them."""
+    facts = context.facts
+    limit, wanted = facts.nproc, 32 + _THREADS_OF_A_RANK * context.ranks
+    if facts.cgroup_pids is not None and facts.cgroup_pids - facts.cgroup_pids_used < wanted:
+        yield error(
+            f"{facts.cgroup_pids_used} of the {facts.cgroup_pids} processes and threads that the cgroup may have",
+            f"{wanted} more",
+            subject="cgroup",
+            cause="pids.max of the cgroup: a limit of the container, of a service or of a login session",
+            next_step="docker run --pids-limit, Kubernetes' podPidsLimit, or TasksMax of the service",
+        )
     if limit is not None and limit < wanted:
         yield error(
             f"{limit} processes and threads of this user at most",
