@@ -18,6 +18,7 @@ import pytest
 from jobs import stretto
 from stretto.audit import (
     blocks,
+    causes,
     child,
     compare,
     environment,
@@ -33,7 +34,7 @@ from stretto.audit import (
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.ending import OutOfTime, ending_after
 from stretto.audit.facts import Facts
-from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity
+from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity, error, warning
 from stretto.audit.ladder import steps_of
 from stretto.audit.measurements import Platform, Series
 
@@ -42,8 +43,16 @@ HEALTHY = Facts()
 
 
 def look(id: str, context: Context) -> list[Finding]:
+    """What a check finds. Whatever the test is about, what is above a note is said in full, and is no graver than the
+    table says.
+    """
     (one,) = [one for one in ALL if one.id == id]
-    return run.look(one, context)
+    found = run.look(one, context)
+    for finding in found:
+        if finding.severity > Severity.NOTE:
+            assert finding.measured and finding.expected and finding.cause and finding.next_step, finding
+            assert finding.certainty in ("certain", "likely", "possible"), finding
+    return found
 
 
 def gravest(findings: list[Finding]) -> Finding:
@@ -54,6 +63,48 @@ def test_every_check_says_why_and_stands_in_a_section() -> None:
     for one in ALL:
         assert one.section in SECTIONS and one.title and one.why.endswith((".", "`")), one.id
     assert len({one.id for one in ALL}) == len(ALL) > 60
+
+
+def test_a_warning_without_a_cause_or_a_next_step_cannot_be_made() -> None:
+    whole = {"cause": "a", "next_step": "b", "certainty": "likely"}
+    assert warning("m", "e", **whole).severity is Severity.WARNING
+    for name in ("cause", "next_step"):
+        with pytest.raises(ValueError, match=name):
+            error("m", "e", **{**whole, name: " "})
+        with pytest.raises(TypeError, match=name):
+            warning("m", "e", **{key: value for key, value in whole.items() if key != name})
+    with pytest.raises(ValueError, match="expected"):
+        error("m", "", **whole)
+
+
+FAST_CLOCK = Series("calls", "clock_gettime(MONOTONIC)", "ns", (20.0,) * 3)
+SLOW_CLOCK = dataclasses.replace(FAST_CLOCK, values=(900.0,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("environment", "facts", "clock", "certainty", "words"),
+    [
+        ({}, {}, FAST_CLOCK, "possible", ["does more", "or"]),
+        ({"LD_PRELOAD": "/opt/shim.so"}, {}, FAST_CLOCK, "likely", ["/opt/shim.so", "in between"]),
+        ({"NCCL_PROFILER_PLUGIN": "loud"}, {}, FAST_CLOCK, "likely", ["a profiler plugin, loud"]),
+        ({"NCCL_DEBUG": "trace"}, {}, FAST_CLOCK, "likely", ["NCCL_DEBUG=TRACE"]),
+        ({}, {}, SLOW_CLOCK, "likely", ["900 ns"]),
+        ({"STRETTO_ALGO": "ring"}, {}, FAST_CLOCK, "likely", ["STRETTO_ALGO=ring"]),
+        ({}, {"cgroup_cores": 0.5}, FAST_CLOCK, "likely", ["0.5 cores' time"]),
+        ({}, {"steal": 0.3}, FAST_CLOCK, "likely", ["hypervisor takes 30%"]),
+        ({}, {"cores_allowed": (0,)}, FAST_CLOCK, "likely", ["2 ranks wait for 1 cores"]),
+        ({}, {"nodes": ((0, (0,)), (1, (1,)))}, FAST_CLOCK, "likely", ["2 NUMA nodes"]),
+        ({"LD_PRELOAD": "/a.so"}, {"steal": 0.3}, FAST_CLOCK, "possible", ["/a.so", "; or ", "hypervisor"]),
+    ],
+)
+def test_the_cause_is_what_the_audit_has_seen(
+    environment: dict[str, str], facts: dict[str, Any], clock: Series, certainty: str, words: list[str]
+) -> None:
+    context = Context(environment=environment, given=dataclasses.replace(HEALTHY, **facts))
+    vars(context.measured)["platform"] = Platform([clock])
+    seen = [*causes.of_memory(context), *causes.of_waits(context), *causes.in_between(context)]
+    cause, next_step, how = causes.chosen(seen, causes.Cause("it does more than it should, or waits", "look"))
+    assert how == certainty and next_step and all(word in cause for word in words), cause
 
 
 # ---- Checks that go wrong ---------------------------------------------------------------------------------------

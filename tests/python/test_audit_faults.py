@@ -259,8 +259,10 @@ def test_slow_operations_and_slow_starts_are_named(faulty: Faulty) -> None:
     context = faulty("slow,thin,init")
     found = gravest(look("latency.small", context))
     assert found.severity is Severity.WARNING and "by the model" in found.expected
+    assert "LD_PRELOAD names" in found.cause and "unset LD_PRELOAD" in found.next_step, found
     found = gravest(look("bandwidth.collective", context))
     assert found.severity is Severity.WARNING and "memcpy" in found.expected
+    assert "LD_PRELOAD names" in found.cause, found
     found = gravest(look("initialisation.time", context))
     assert found.severity is Severity.WARNING and "elsewhere" in found.cause
 

@@ -31,6 +31,7 @@ def wrong_data(failures: list[dict[str, Any]], where: str) -> Iterator[Finding]:
             f"{failure['first']}: {failure['got']} instead of {failure['wanted']}",
             "every word as it was sent",
             subject=subject,
+            certainty="possible",
             cause="stale data: the receiver read before the data were there, or they were never written"
             if stale
             else "data are changed on their way: memory, or a library that is not the one that it claims to be",
@@ -88,6 +89,7 @@ def _disorder(failures: list[dict[str, Any]]) -> Iterator[Finding]:
             f"{one['wanted']}",
             "every word of the put, as its receiver had seen what comes after it",
             subject=subject,
+            certainty="possible",
             cause="the flag overtook the data: they are those of before the put. A library in between sends them in "
             "another order, or a copy was not over when the flag was set"
             if stale

@@ -46,6 +46,7 @@ def loaded(context: Context) -> Iterator[Finding]:
                 f"{name} finds no {SONAME}",
                 f"a {SONAME}, which {file} is linked to",
                 subject=name,
+                certainty="possible",
                 cause="it is not installed, or its folder is on no search path",
                 next_step="pip install nvidia-nccl-cu13, or set LD_PRELOAD to Stretto's (`stretto info` says "
                 "where it is)",
@@ -75,6 +76,7 @@ def missing_symbols(context: Context) -> Iterator[Finding]:
                 f"{libraries.words(library)} lacks {', '.join(missing[:3])}{more}, which {name} needs",
                 f"all {len(libraries.symbols_of(file).wanted)} functions that {file} imports",
                 subject=name,
+                certainty="certain",
                 cause=f"the library is older than what {name} was built for",
                 next_step="use a newer libnccl.so.2: NVIDIA's that the package requires, or Stretto's",
             )
@@ -92,6 +94,7 @@ def two_libraries(context: Context) -> Iterator[Finding]:
         yield warning(
             listed,
             f"one {SONAME} that a program without a search path of its own can get",
+            certainty="certain",
             cause="several installations on LD_PRELOAD, LD_LIBRARY_PATH and the system's folders; the first one "
             "listed wins",
             next_step="take all but one out of LD_LIBRARY_PATH; `stretto doctor --nccl -- COMMAND` says what a "
@@ -119,6 +122,7 @@ def stale_library(context: Context) -> Iterator[Finding]:
             f"{libraries.words(stale[0])} stands on LD_LIBRARY_PATH",
             f"the installed {libraries.words(own)}",
             subject=str(stale[0]),
+            certainty="certain",
             cause="an older build was left there: what is measured below is that one, where programs take it",
             next_step=f"take {stale[0].parent} out of LD_LIBRARY_PATH, or install the package that is wanted there",
         )
@@ -143,6 +147,7 @@ def preload(context: Context) -> Iterator[Finding]:
             f"LD_PRELOAD names {gone[0]}, which is not there",
             "files that exist, on this host and in the container",
             subject=gone[0],
+            certainty="possible",
             cause="a path of another machine, or a package that was removed: programs get what they would get "
             "without it",
             next_step="set LD_PRELOAD to `python -c 'import stretto; print(stretto.nccl_library_path())'`, or unset it",
@@ -174,6 +179,7 @@ def unknown_variables(context: Context) -> Iterator[Finding]:
             measured,
             "a variable in `stretto info`'s list, or of NCCL 2.32",
             subject=name,
+            certainty="possible",
             cause="a misspelling, or a variable of another version",
             next_step=f"rename it to {close[0]}" if close else f"unset {name}",
         )
@@ -208,6 +214,7 @@ def refused_variables(context: Context) -> Iterator[Finding]:
         yield error(
             f"two ranks did not end an all-reduce within {_TRY_SECONDS} s",
             "a few milliseconds",
+            certainty="possible",
             cause="the environment, or a machine that runs nothing",
             next_step="run `NCCL_DEBUG=INFO stretto audit --only environment` and read what the ranks wait for",
         )
@@ -227,6 +234,7 @@ def refused_variables(context: Context) -> Iterator[Finding]:
         f"two ranks cannot run with this environment: {last}",
         "an all-reduce of two rank threads",
         subject=", ".join(names),
+        certainty="certain",
         cause=f"the value of {', '.join(names)}" if names else "see the sentence of the library",
         next_step=f"unset or mend {', '.join(names)}" if names else "mend what the sentence says",
     )
@@ -264,6 +272,7 @@ def contradictions(context: Context) -> Iterator[Finding]:
             measured,
             "variables that can all have an effect",
             subject=name,
+            certainty="certain",
             cause=why,
             next_step=f"unset {name} or mend it",
         )
@@ -298,6 +307,7 @@ def interface(context: Context) -> Iterator[Finding]:
             f"NCCL_SOCKET_IFNAME={wanted} fits none of {', '.join(names)}",
             "the name, or the beginning of the name, of an interface of this host",
             subject=wanted,
+            certainty="certain",
             cause="interfaces have other names on this host than on the one that the value is from",
             next_step="set it to one of those, or unset it",
         )
@@ -333,6 +343,7 @@ def kernels(context: Context) -> Iterator[Finding]:
         yield warning(
             f"{len(context.facts.gpus)} GPUs, and a package without GPU kernels",
             "kernels for the GPUs of this machine",
+            certainty="certain",
             cause="it was built where there was no nvcc",
             next_step="install a wheel with kernels, or build with CUDA 12.4 or newer (docs/installing.md)",
         )

@@ -22,6 +22,7 @@ def gpu_driver(context: Context) -> Iterator[Finding]:
         yield error(
             f"a driver, and no GPU that can be asked: {facts.gpu_problem}",
             "NVML answers",
+            certainty="possible",
             cause="the driver was updated and the old module is still loaded, or the container lacks the library",
             next_step="reboot, or reload the module; in a container use the NVIDIA runtime",
         )
@@ -39,6 +40,7 @@ def gpu_modes(context: Context) -> Iterator[Finding]:
                 "MIG is on",
                 "off, for ranks that talk over NVLink",
                 subject=gpu.bus_id,
+                certainty="certain",
                 cause="the GPU was divided for other jobs",
                 next_step=f"nvidia-smi -i {gpu.bus_id} -mig 0 (needs root)",
             )
@@ -47,6 +49,7 @@ def gpu_modes(context: Context) -> Iterator[Finding]:
                 "compute mode EXCLUSIVE_PROCESS",
                 "DEFAULT, or MPS running",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="set for MPS",
                 next_step=f"nvidia-smi -i {gpu.bus_id} -c DEFAULT, or start the MPS daemon",
             )
@@ -87,6 +90,7 @@ def gpu_throttling(context: Context) -> Iterator[Finding]:
                 ", ".join(reasons),
                 "none",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="heat, a fan, or a power supply that asks for less",
                 next_step="nvidia-smi -q -d PERFORMANCE,TEMPERATURE; look at the fans and at the power supplies",
             )
@@ -113,6 +117,7 @@ def gpu_clocks(context: Context) -> Iterator[Finding]:
                 f"set to {measured}",
                 f"{usual}, as the GPU comes",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="nvidia-smi -ac or -pl, or a tool of the data centre that keeps power down",
                 next_step=f"nvidia-smi -i {gpu.bus_id} {option}{' ' + usual.split()[0] if option == '-pl' else ''} "
                 "(needs root), if it is not meant",
@@ -132,6 +137,7 @@ def gpu_errors(context: Context) -> Iterator[Finding]:
                 f"{gpu.ecc_errors} uncorrected memory errors",
                 "none",
                 subject=gpu.bus_id,
+                certainty="likely",
                 cause="a failing row of memory",
                 next_step="drain the host; reset the GPU, which maps the row out; then return it",
             )
@@ -185,6 +191,7 @@ def gpu_peers(context: Context) -> Iterator[Finding]:
                 f"it cannot read the memory of {other}: {reason}",
                 "peer access between all GPUs of a job",
                 subject=f"{gpu.bus_id} and {other}",
+                certainty="possible",
                 cause="this kind of GPU or machine"
                 if by_kind
                 else "a setting of the driver or of the hypervisor, ACS, or slots of different sockets",
@@ -205,6 +212,7 @@ def gpu_fabric(context: Context) -> Iterator[Finding]:
                 f"joining the switches: {state}, status {gpu.fabric_status}",
                 "joined, status 0",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="the fabric manager does not run, is of another version than the driver, or has not finished",
                 next_step="systemctl status nvidia-fabricmanager; its log is /var/log/fabricmanager.log",
             )
@@ -223,6 +231,7 @@ def gpu_links(context: Context) -> Iterator[Finding]:
                 f"{gpu.links_inactive} NVLinks are off, others are on",
                 "all on",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="a link that failed to train: a bridge, a baseboard or a switch",
                 next_step="nvidia-smi nvlink -s; reboot; then return it",
             )
@@ -275,6 +284,7 @@ def gpu_numa(context: Context) -> Iterator[Finding]:
                 f"on NUMA node {gpu.node}; allowed cores are on {', '.join(map(str, sorted(nodes)))}",
                 "allowed cores on the GPU's node",
                 subject=gpu.bus_id,
+                certainty="certain",
                 cause="the affinity of this process (taskset, Slurm, Kubernetes' topology manager)",
                 next_step=f"numactl --cpunodebind={gpu.node}",
             )

@@ -92,6 +92,7 @@ def file(context: Context) -> Iterator[Finding]:
             f"{library} is {'code for ' + machine if is_code else 'no library'}",
             f"a shared library for {platform.machine()}",
             subject=str(library),
+            certainty="possible",
             cause="a package for another machine, or a file that was cut off or is a linker script",
             next_step="pip install nvidia-nccl-cu13 here, or build it on this machine",
         )
@@ -102,6 +103,7 @@ def file(context: Context) -> Iterator[Finding]:
             f"{libraries.words(library)} calls itself {soname or 'nothing'}",
             f"{SONAME}, the name that programs are linked to",
             subject=str(library),
+            certainty="possible",
             cause="it was linked without -soname, or is another library",
             next_step=f"LD_PRELOAD={library} has no effect on programs that look for {SONAME}; link it with its name",
         )
@@ -121,6 +123,7 @@ def needs(context: Context) -> Iterator[Finding]:
         yield error(
             f"{context.library} needs {', '.join(missing)}, and nothing here has that name",
             f"{', '.join(found)}",
+            certainty="possible",
             cause="a library that it was built with is not installed, or its folder is on no search path",
             next_step="install what has it; LD_LIBRARY_PATH names its folder",
         )
@@ -139,6 +142,7 @@ def loads(context: Context) -> Iterator[Finding]:
         yield error(
             f"{context.library} is not loaded: {loading.problem}",
             "a library that is loaded and says its version",
+            certainty="possible",
             cause="it was built for a newer C library or CUDA than is here, or is no NCCL",
             next_step=f"ldd -v {context.library}; use a build for this system",
         )
@@ -146,6 +150,7 @@ def loads(context: Context) -> Iterator[Finding]:
         yield warning(
             f"it says that it is {loading.version}, and {written.version} is written in it",
             "one version",
+            certainty="possible",
             cause="it passes calls on to another library, or was changed",
             next_step="see the files that it loads: " + ", ".join(loading.files),
         )
@@ -169,6 +174,7 @@ def functions(context: Context) -> Iterator[Finding]:
         yield warning(
             f"{context.library} has no ncclAllReduce; it has {text}",
             "a library with NCCL's functions",
+            certainty="possible",
             cause="another library under this name, or one whose symbols were stripped or hidden",
             next_step=f"nm -D {context.library} | grep ncclAllReduce",
         )

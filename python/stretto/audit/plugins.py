@@ -134,6 +134,7 @@ def _looked_at(kind: str, subject: str, names: list[str], context: Context) -> I
             f"{hanging.cmd[-1]} is not loaded within {hanging.timeout:g} s",
             "a library that is loaded in milliseconds",
             subject=subject,
+            certainty="possible",
             cause="a constructor of the plugin, or of a library that it needs, waits for something",
             next_step=f"set {about.variable}=none, or mend the plugin: a job that loads it hangs when it starts",
         )
@@ -145,6 +146,7 @@ def _looked_at(kind: str, subject: str, names: list[str], context: Context) -> I
             f"{about.variable}={wanted}: {found} exports no {about.table.replace('(?:Plugin)?', '')}_v...",
             f"a library with a table of the {kind} interface",
             subject=subject,
+            certainty="certain",
             cause="it is no plugin of this kind",
             next_step=f"set {about.variable} to a {kind} plugin, or unset it",
         )
@@ -155,6 +157,7 @@ def _looked_at(kind: str, subject: str, names: list[str], context: Context) -> I
             f"{f'{about.variable}={wanted}' if wanted else names[0]} cannot be loaded: {why}",
             f"{names[0]} or {names[-1]} on the linker's search path" if wanted else "a library that the linker takes",
             subject=subject,
+            certainty="possible",
             cause="the file is not there, is no library, or needs one that is not there",
             next_step=f"set {about.variable} to the whole path of the plugin; `ldd` says what it needs",
         )
@@ -205,6 +208,7 @@ def plugin_versions(context: Context) -> Iterator[Finding]:
                 text,
                 "a version that both have",
                 subject=f"{kind}, {loader.who}",
+                certainty="certain",
                 cause=f"the plugin is {'older' if older else 'newer'} than the library, which goes on without it",
                 next_step=f"a {'newer' if older else 'older'} build of the plugin, or {about.variable}=none",
             )
@@ -235,6 +239,7 @@ def cuda(context: Context) -> Iterator[Finding]:
                 text,
                 f"a library of CUDA {driver // 1000} or older, or a driver of CUDA {major} or newer",
                 subject=str(loader.library),
+                certainty="certain",
                 cause="the driver is older than the library: CUDA says that the driver version is insufficient",
                 next_step=f"nvidia-nccl-cu{driver // 1000} in place of it, a newer driver, or the package cuda-compat",
             )

@@ -46,6 +46,7 @@ def _guarded(one: Check, context: Context) -> Iterator[Finding]:
             yield error(
                 str(reason),
                 "ranks that do what is asked of them, and end",
+                certainty="possible",
                 cause="a rank crashed, hung or was refused something: its last words are above",
                 next_step="mend what the machine and environment sections name first; then NCCL_DEBUG=INFO "
                 "stretto audit",

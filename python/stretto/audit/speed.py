@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from stretto.audit.causes import Cause, chosen, in_between, of_memory, of_waits
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
 from stretto.audit.ladder import Step
@@ -21,6 +22,16 @@ SLACK = 6.0
 # The same for one pair against another, or against a copy that is made in turns with it.
 _SLACK_OF_PAIRS = 3.0
 _MOST_NOISE = 5.0
+_SLOW_CALLS = Cause(
+    "ranks that wait for the scheduler, or a library that does more than it should: the environment, the clock and "
+    "the machine's facts say nothing",
+    "stretto explain all_reduce 8 says what is chosen; `stretto doctor --nccl` says which library ran",
+)
+_SLOW_COPIES = Cause(
+    "ranks that wait for each other, or a library that does more than it should: the environment and the machine's "
+    "facts say nothing",
+    "stretto bench all_reduce -b 1M shows which sizes; stretto explain; bandwidth.mechanisms says what is slow",
+)
 _SLOW_PAIR = "all ways of this pair are slow: cores of different sockets, a throttled core, or other programs on one"
 _MOVE = "audit again with other cores (taskset -c), and see whether the pair or the cores stay slow"
 
@@ -53,6 +64,7 @@ def small(context: Context) -> Iterator[Finding]:
                 f"{step.wrong} wrong elements in all-reduces of {bytes_text(step.bytes)}",
                 "none",
                 subject=bytes_text(step.bytes),
+                certainty="certain",
                 cause="data are changed on their way; see the correctness section",
                 next_step="do not use this machine for anything that counts",
             )
@@ -64,13 +76,13 @@ def small(context: Context) -> Iterator[Finding]:
     )
     model = f"{microseconds(models[worst.bytes])} by the model"
     if ratio > SLACK * noise_of(platform):
+        cause, next_step, certainty = chosen([*of_waits(context), *in_between(context)], _SLOW_CALLS)
         yield warning(
             text,
             f"{model}, and no more than {SLACK:g} times that (machine noise {noise_of(platform):.1f})",
-            certainty="likely",
-            cause="ranks that wait for the scheduler, a slow clock, a forced algorithm, or a library that does "
-            "more than it should",
-            next_step="stretto explain all_reduce 8 says what is chosen; STRETTO_SPIN, cores and governor are above",
+            certainty=certainty,
+            cause=cause,
+            next_step=next_step,
         )
     else:
         yield ok(
@@ -149,9 +161,13 @@ def collective(context: Context) -> Iterator[Finding]:
             continue
         if own["wrong"]:
             yield error(
-                f"{own['wrong']} wrong elements at {bytes_text(size)}", "none", subject=bytes_text(size),
-                cause="see the correctness section", next_step="do not use this machine for anything that counts",
-            )  # fmt: skip
+                f"{own['wrong']} wrong elements at {bytes_text(size)}",
+                "none",
+                subject=bytes_text(size),
+                certainty="possible",
+                cause="data are changed on their way; see the correctness section",
+                next_step="do not use this machine for anything that counts",
+            )
         share = floor["us_min"] / own["us_min"]
         shared = context.ranks > cores
         model = expected_us(platform, context.ranks, cores, size)
@@ -166,14 +182,15 @@ def collective(context: Context) -> Iterator[Finding]:
         elif shared:
             yield note(text, f"{expected}, where each rank has a core", subject=bytes_text(size), cause="shared cores")
         else:
+            seen = [*of_memory(context), *of_waits(context), *in_between(context)]
+            cause, next_step, certainty = chosen(seen, _SLOW_COPIES)
             yield warning(
                 text,
                 expected,
                 subject=bytes_text(size),
-                certainty="likely",
-                cause="ranks that wait for each other, memory of another NUMA node, or a library that does more "
-                "than it should",
-                next_step="stretto bench all_reduce -b 1M shows which sizes; numactl --hardware; stretto explain",
+                certainty=certainty,
+                cause=cause,
+                next_step=next_step,
             )
 
 
@@ -218,9 +235,10 @@ def pairs(context: Context) -> Iterator[Finding]:
             text,
             f"all pairs within {_SLACK_OF_PAIRS * noise:.1f} times of each other",
             subject=_pair(slow),
-            certainty="likely",
-            cause=f"the way from {_pair(slow)}: cores of different sockets, or a throttled core",
-            next_step="audit again with other cores (taskset -c), and see whether the pair or the cores stay slow",
+            certainty="possible",
+            cause=f"the way from {_pair(slow)}: cores of different sockets, a throttled core, or a library in between; "
+            "bandwidth.mechanisms says whether all ways of that pair are slow",
+            next_step=_MOVE,
         )
     else:
         yield ok(text)
