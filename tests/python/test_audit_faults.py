@@ -463,6 +463,33 @@ def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
     assert document["verdict"] in ("ok", "note")
 
 
+def as_another_user(command: list[str]) -> list[str]:
+    """As nobody, who may read root's files where Python lies among these, and has no other right. Whoever is not root
+    is such a user."""
+    if os.geteuid() != 0:
+        return command
+    if shutil.which("setpriv") is None:
+        pytest.skip("there is no setpriv here (util-linux)")
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    starts = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+    tried = [*nobody, sys.executable, "-c", starts]
+    if subprocess.run(tried, capture_output=True, timeout=GUARD, check=False).returncode:
+        nobody += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return [*nobody, *command]
+
+
+def test_a_user_without_rights_is_told_all_of_it() -> None:
+    """Nothing needs root: no check is left out or fails for want of it."""
+    command = as_another_user([*STRETTO, "audit", "--quick", "--skip", "machine", "--json", "-"])
+    variables = environment(HOME="/nonexistent")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, env=variables, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    texts = [one["measured"] for one in json.loads(done.stdout)["findings"]]
+    # What a busy machine has no time for is no matter of rights.
+    denied = [one for one in texts if any(word in one for word in ("not looked at", "this check failed", "denied"))]
+    assert len(texts) > 40 and denied == [], denied
+
+
 def test_every_grave_check_has_a_planted_fault() -> None:
     source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
     source += "".join(
