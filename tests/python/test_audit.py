@@ -414,6 +414,57 @@ def test_a_call_that_costs_more_and_a_ring_that_shrank_are_changes() -> None:
     ]
 
 
+HELD = {"bytes": 250 << 10, "descriptors": 5.0, "threads": 0.0, "mappings": 3.0, "window_bytes": 5 << 20}
+COUNTED = {"calls": 18000, "allocations": 0, "descriptors": 0, "threads": 0, "mappings": 0, "bytes": 4096}
+COSTS = {
+    "name": "stretto",
+    "makings": {"2": [{"init": 20.0, "first": 1.0}] * 3},
+    "calls": {"call": [900.0, 910.0]},
+    "each": {"device_bytes": 64 << 20, "host_bytes": 1 << 20},
+    "left": {"device_bytes": 0, "host_bytes": 0},
+}
+
+
+def test_what_is_held_left_and_spent_is_compared() -> None:
+    def made(held: dict[str, Any], counted: dict[str, Any], costs: dict[str, Any], connect: float) -> dict[str, Any]:
+        inits = {"2": [{"wall": 1.0, "bootstrap": 0.5, "connect": connect, "window_bytes": 1000}] * 3}
+        rates = {"message": {"0>1": {"gbps": 10.0, "limit": 11.0}}, "mapped": {"0>1": {"gbps": connect, "limit": 9.0}}}
+        more = {"memory": HELD | held, "counters": COUNTED | counted, "costs": [COSTS | costs], "inits": inits}
+        return document(**more, mechanisms=rates)
+
+    then = made({}, {}, {}, 0.2)
+    assert compare.compare([("now", then), ("then", then)]).differences == []
+    left = {"left": {"device_bytes": 32 << 20, "host_bytes": 100}}
+    worse = made({"bytes": 900 << 10, "threads": 1.0}, {"allocations": 18000, "descriptors": 18}, left, 0.4)
+    found = compare.compare([("now", worse), ("then", then)])
+    assert found.lines == [
+        "a put into memory that is mapped, rank 0 to 1: 0.2 GB/s before, 0.4 now (+100%, better; noise 10%)",
+        "making a communicator of 2 ranks: connecting: 200 µs before, 400 now (+100%, worse; noise 10%)",
+        "an open communicator: memory: 250 KB before, 900 now (+260%, worse; noise 10%)",
+        "left by 10000 operations: descriptors: 0 before, 10 now (worse)",
+        "an open communicator: threads: 0 before, 1 now (worse)",
+        "allocations in 10000 operations: 0 before, 10,000 now (worse)",
+        "stretto: left by one on GPUs: memory of the GPU: 0 MB before, 32 now (worse)",
+    ]
+    odd = compare.compare([("a", then), ("b", then), ("c", worse), ("d", then)]).lines
+    assert "c: an open communicator: threads is above the other 3 (1 against 0), worse" in odd
+    assert "c: an open communicator: memory is 260% above the other 3 (900 against 250 KB), worse" in odd
+
+
+def test_all_that_is_measured_is_drawn() -> None:
+    plots = pytest.importorskip("stretto.audit.plots", reason="matplotlib is not installed")
+    row = {"implementation": "stretto", "bytes": 1024, "us_median": 5.0}
+    gpus = {"rows": [row, {**row, "bytes": 4096}, {**row, "implementation": "nccl"}]}
+    whole = document(launch={"call": {"best": 90, "median": 99}}, gpus=gpus, gpu_pairs={"0-1": 40.0, "1-2": 41.0})
+    drawn = dict(plots.draw(whole))
+    for title in ("What a call costs", "Making a communicator", "All-reduces between GPUs", "Large messages between"):
+        (found,) = [png for name, png in drawn.items() if name.startswith(title)]
+        assert found.startswith(b"\x89PNG")
+    way = {"source": "a", "target": "b", "gbps": 2.0, "sockets_gbps": 2.2}
+    (one,) = plots.draw({"network": [way, {**way, "gbps": None}]})
+    assert one[0].startswith("Between the hosts") and plots.draw({"network": []}) == []
+
+
 def test_what_is_noise_is_no_change() -> None:
     loud = {"probe": "wake", "case": "futex", "unit": "us", "values": [10, 25, 40], "best": 10, "median": 25}
     now = document(platform=[{**loud, "best": 20}])
