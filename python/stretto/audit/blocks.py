@@ -219,6 +219,7 @@ def _tables(document: Document, costs: bool) -> list[Block]:
         ("What an open communicator takes in a rank's process", _memory(document["memory"])),
         ("What operations take in a steady state", _counters(document.get("counters", {}))),
         ("All-reduces between GPUs", _gpus(document.get("gpus") or {})),
+        ("Five collectives of CPU ranks: this library and that of --library", _beside(document.get("beside") or {})),
         ("This library and that of --library", _libraries(document.get("libraries", []))),
         ("What communicators cost: this library and that of --library", _costs(document.get("costs", []))),
         ("What the platform costs", _platform(document["platform"] if costs else [])),
@@ -371,6 +372,23 @@ def _gpus(contest: Document) -> Grid:
 
     sizes = rows_by_size(rows)
     return Grid(tuple(headings), tuple(cells(size, own) for size, own in sizes.items()), tuple(range(1, len(headings))))
+
+
+def _beside(contest: Document) -> Grid:
+    """At best, with how many times the other's time ours takes."""
+    rows = contest.get("rows", [])
+    other = other_of(rows)
+    if other is None:
+        return Grid((), ())
+    cells = []
+    for collective in dict.fromkeys(row["collective"] for row in rows):
+        for size, own in rows_by_size([row for row in rows if row["collective"] == collective]).items():
+            if SUBJECT in own and other in own:
+                ours, theirs = own[SUBJECT]["us_min"], own[other]["us_min"]
+                times = microseconds(ours), microseconds(theirs), f"{ours / theirs:.2f}"
+                cells.append((collective, bytes_text(size), *times))
+    names = [f"{name} {contest['versions'].get(name, '')}".strip() for name in (SUBJECT, other)]
+    return Grid(("collective", "size", *names, f"{SUBJECT}'s over the other's"), tuple(cells), (1, 2, 3, 4))
 
 
 def _rate(gbps: float) -> str:

@@ -96,6 +96,13 @@ class Context:
         return self.measured.on_gpus(self.library)
 
     @cached_property
+    def beside_on_cpus(self) -> Contest | None:
+        """Of another build of this library alone: NVIDIA's NCCL has no ranks in host memory."""
+        if self.library is None or not libraries.kind_of(self.library).stretto:
+            return None
+        return self.measured.beside_on_cpus(self.library)
+
+    @cached_property
     def costs(self) -> list[Costs]:
         if self.library is None:
             return []

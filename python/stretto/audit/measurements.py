@@ -21,22 +21,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.audit import beside, child
+from stretto.audit.implementations import OnePair, OtherBuild, other
 from stretto.audit.ladder import Step, steps_of
 from stretto.audit.progress import LOOK_SECONDS, Progress, waited_for
 from stretto.bench.drivers import Missing, find_driver
-from stretto.bench.gpu import count_gpus, find_nccl, launch_library
+from stretto.bench.gpu import count_gpus
 from stretto.bench.job import Job, JobError, Launch, Reply, Unsupported
 from stretto.bench.measure import SUBJECT, Turns
 from stretto.bench.options import MOST_GPU_RANKS, Options
 from stretto.bench.peers import Memcpy, Nccl, Peer, Stretto
 from stretto.bench.rows import FLOOR, Row, row_of
-from stretto.loaded import identify
 
 if TYPE_CHECKING:
     from stretto.audit.context import Level
 
 _LADDER = {"quick": 32, "default": 8, "full": 2}  # from 8 B to 1 MB by this factor
 _LARGE = {"quick": ("4M", "4M"), "default": ("1M", "16M"), "full": ("1M", "64M")}
+_FIVE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+_LARGEST_BESIDE = {"quick": "256K", "default": "4M", "full": "64M"}
 _LARGEST_ON_GPUS = {"quick": "4M", "default": "64M", "full": "1G"}
 _MOST_PAIRS = {"quick": 0, "default": 4, "full": MOST_GPU_RANKS}  # each takes some seconds to start
 _START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
@@ -141,33 +143,6 @@ class Contest:
     versions: dict[str, str]
     failures: dict[str, str]
     shared: bool = False
-
-
-class OnePair(Stretto):
-    """On two GPUs of the machine. `visible`: as CUDA_VISIBLE_DEVICES names them."""
-
-    def __init__(self, visible: str) -> None:
-        self._visible = visible
-
-    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
-        launch = super().launch(options, folder, buffer_bytes)
-        here = {"CUDA_VISIBLE_DEVICES": self._visible}
-        return dataclasses.replace(launch, environment={**launch.environment, **here})
-
-
-class Beside(Peer):
-    """Another build of this library, whose ranks may share a GPU."""
-
-    name = "stretto-beside"
-    note = "the libnccl.so.2 of --library"
-
-    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
-        return launch_library(self.name, find_nccl(options), options, folder, buffer_bytes)
-
-
-def _other(library: Path | None) -> Peer:
-    """What stands beside this package's library on GPUs."""
-    return Beside() if library is not None and identify(str(library)).stretto else Nccl()
 
 
 class Measurements:
@@ -358,12 +333,30 @@ class Measurements:
             raise self._failure("large all-reduces", found.failures[SUBJECT])
         return found.rows
 
+    def beside_on_cpus(self, library: Path) -> Contest:
+        """Five collectives of ranks in host memory by this package's library and by another build of it, in turns."""
+        self._expect_whole()
+        self._say("measuring five collectives of two libraries")
+        options = Options(
+            ranks=self.ranks,
+            min_bytes="1K",
+            max_bytes=_LARGEST_BESIDE[self.level.name],
+            factor=16,
+            rounds=self.level.turns,
+            budget_ms=8,
+            timeout=self.level.patience,
+        )
+        found = self._contest("two libraries", options, [Stretto(), OtherBuild(library)], _FIVE)
+        if SUBJECT in found.failures:
+            raise self._failure("collectives beside another library", found.failures[SUBJECT])
+        return found
+
     def on_gpus(self, library: Path | None) -> Contest:
         """All-reduces between all GPUs, in CUDA graphs: this package's library and another one in turns."""
         self._expect_whole()
         options = dataclasses.replace(self._gpu_options(), nccl=library)
         self._say(f"measuring all-reduces of {options.ranks} ranks on GPUs")
-        found = self._contest("GPUs", options, [Stretto(), _other(library)])
+        found = self._contest("GPUs", options, [Stretto(), other(library)])
         if SUBJECT in found.failures:
             raise self._failure("all-reduces between GPUs", found.failures[SUBJECT])
         return found
@@ -380,7 +373,7 @@ class Measurements:
         jobs: dict[str, Job] = {}
         startups: dict[str, float] = {}
         failed: list[beside.Costs] = []
-        for peer in (Stretto(), _other(library)):
+        for peer in (Stretto(), other(library)):
             use = f"costs of {peer.name}"
             try:
                 launch = peer.launch(options, self._own_folder(use), _LITTLE)
@@ -404,7 +397,7 @@ class Measurements:
             self._end(f"costs of {name}")
         for costs in found:
             if costs.name != SUBJECT and not costs.problem:
-                costs.phases = self._said_phases(_other(library), options) or costs.phases
+                costs.phases = self._said_phases(other(library), options) or costs.phases
         return found + failed
 
     def _said_phases(self, peer: Peer, options: Options) -> dict[str, float]:
@@ -486,8 +479,10 @@ class Measurements:
             found[first, second] = rate * row["us_median"] / row["us_min"], rate
         return found
 
-    def _contest(self, use: str, options: Options, peers: list[Peer]) -> Contest:
-        """The first peer must start; another that is not here, or does not start, is left out and told of."""
+    def _contest(self, use: str, options: Options, peers: list[Peer], collectives: tuple[str, ...] = ()) -> Contest:
+        """The first peer must start; another that is not here, or does not start, is left out and told of.
+        `collectives`: more than that of the options.
+        """
         jobs: dict[str, Job] = {}
         failures: dict[str, str] = {}
         for peer in peers:
@@ -502,12 +497,22 @@ class Measurements:
                     raise self._failure(f"starting for {use}", str(error), f"{peer.name} of {use}") from error
                 failures[peer.name] = str(error)
                 self._jobs.pop(f"{peer.name} of {use}").kill()
-        turns = Turns(options, jobs, frozenset((FLOOR,)))
-        rows = [row_of(cell, options) for size in options.sizes for cell in turns.measure(size)]
+        for peer in peers:
+            if isinstance(peer, OtherBuild) and peer.name in jobs and not peer.runs(jobs[peer.name]):
+                failures[peer.name] = "its ranks have not loaded that file"
+                self._end(f"{peer.name} of {use}")
+                del jobs[peer.name]
+        rows = []
+        for collective in collectives or (options.collective,):
+            own = dataclasses.replace(options, collective=collective)
+            left = {name: job for name, job in jobs.items() if name not in failures}
+            turns = Turns(own, left, frozenset((FLOOR,)))
+            rows += [row_of(cell, own) for size in own.sizes for cell in turns.measure(size)]
+            failures |= {**turns.unsupported, **turns.failures}
         versions = {name: job.version for name, job in jobs.items()}
         for name in jobs:
             self._end(f"{name} of {use}")
-        return Contest(rows, versions, {**failures, **turns.unsupported, **turns.failures}, options.shared_device)
+        return Contest(rows, versions, failures, options.shared_device)
 
     def _end(self, name: str) -> None:
         self._jobs.pop(name).close()

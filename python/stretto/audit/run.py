@@ -171,6 +171,7 @@ def _measured(context: Context) -> Document:
         "gpu_pairs": {},
         "libraries": _libraries(context),
         "costs": [],
+        "beside": {},
     }
     if "measured" not in vars(context):
         return found
@@ -193,6 +194,8 @@ def _measured(context: Context) -> Document:
         found["gpus"] = dataclasses.asdict(context.on_gpus)
     if "gpu_pairs" in vars(context):
         found["gpu_pairs"] = {f"{first}-{second}": rate for (first, second), (rate, _) in context.gpu_pairs.items()}
+    if vars(context).get("beside_on_cpus") is not None:
+        found["beside"] = dataclasses.asdict(vars(context)["beside_on_cpus"])
     if "costs" in vars(context):
         found["costs"] = [one.document() for one in context.costs]
     rates, limits = speed.measured_rates(context)
