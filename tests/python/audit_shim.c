@@ -4,10 +4,17 @@
  *
  *   corrupt  changes one word of what an all-reduce gives the rank
  *   stale    leaves out every other receive, so that what was there before stays
+ *   protocol changes one word of what an all-reduce gives the rank while its protocol is forced
+ *   window   changes one word of what a collective gives the rank in memory of ncclMemAlloc
+ *   pressed  changes one word of what the rank sends while its process has more threads than at first
+ *   overtake signals first and puts the data a moment later
+ *   swap     puts every second array before the one that was put before it
+ *   deny     refuses puts into memory that is not of ncclMemAlloc
  *   late     goes on 100 ms after each all-reduce
  *   doze     goes on 1 ms after each all-reduce
  *   slow     adds 2 ms to each all-reduce, on all ranks
  *   narrow   moves large messages of the rank at 0.02 GB/s
+ *   crawl    puts large arrays of the rank at 0.1 GB/s
  *   thin     moves large all-reduces at 0.02 GB/s, on all ranks
  *   init     adds 0.15 s to each communicator of more than one rank, on all ranks
  *   leak     keeps 1 MB for each communicator
@@ -20,6 +27,7 @@
  *   hang     stays in its 200th call
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -53,8 +61,8 @@ static void* next(const char* name) {
 }
 
 /* The function that this one stands before, looked for once. */
-#define REAL(name)                                     \
-  static __typeof__(&name) real;                       \
+#define REAL(name)               \
+  static __typeof__(&name) real; \
   if (real == NULL) real = (__typeof__(real))next(#name)
 
 static void* sleep_for_ever(void* nothing) {
@@ -64,6 +72,29 @@ static void* sleep_for_ever(void* nothing) {
 
 static size_t bytes_of(size_t count, ncclDataType_t type) {
   return count * (type == ncclFloat32 ? 4 : type == ncclUint8 ? 1 : 8);
+}
+
+static int forced = 0; /* a protocol */
+static char *window, *window_end;
+
+static int in_window(const void* memory) {
+  return (char*)memory >= window && (char*)memory < window_end;
+}
+
+/* How many threads this process has now, or had when that was asked first. */
+static int threads(void) {
+  int count = 0;
+  DIR* const folder = opendir("/proc/self/task");
+  for (const struct dirent* one; folder != NULL && (one = readdir(folder)) != NULL;)
+    count += one->d_name[0] != '.';
+  if (folder != NULL) closedir(folder);
+  return count;
+}
+
+static int pressed(void) {
+  static int first = 0;
+  if (first == 0) first = threads();
+  return threads() > first;
 }
 
 static void spend(void) {
@@ -94,7 +125,66 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
   if (faulty("doze") && here()) usleep(1000);
   if (faulty("spend") && here()) spend();
   /* Never words by which ranks only meet. */
-  if (faulty("corrupt") && here() && type == ncclUint64 && count > 4) ((uint64_t*)receive)[count / 2] ^= 0x10;
+  const int changed =
+      faulty("corrupt") || (faulty("protocol") && forced) || (faulty("window") && in_window(receive));
+  if (changed && here() && type == ncclUint64 && count > 4) ((uint64_t*)receive)[count / 2] ^= 0x10;
+  return result;
+}
+
+ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
+                              const char* protocol, size_t bytes, int blocks) {
+  REAL(strettoCommForce);
+  forced = protocol != NULL;
+  return real(comm, collective, algorithm, protocol, bytes, blocks);
+}
+
+ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
+  REAL(ncclMemAlloc);
+  const ncclResult_t result = real(memory, bytes);
+  window = *memory;
+  window_end = window + bytes;
+  return result;
+}
+
+ncclResult_t ncclMemFree(void* memory) {
+  REAL(ncclMemFree);
+  window = window_end = NULL;
+  return real(memory);
+}
+
+/* Signals that nobody waits for. */
+enum { kNobodys = 63 };
+
+ncclResult_t ncclPutSignal(const void* local, size_t count, ncclDataType_t type, int peer, ncclWindow_t win,
+                           size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm,
+                           cudaStream_t stream) {
+  REAL(ncclPutSignal);
+  static __typeof__(&ncclSignal) signal_alone;
+  if (signal_alone == NULL) signal_alone = (__typeof__(signal_alone))next("ncclSignal");
+  static uint64_t kept[1 << 17];
+  static size_t kept_count = 0, kept_offset = 0;
+  if (faulty("deny") && window == NULL) return ncclInvalidUsage;
+  if (faulty("crawl") && here() && bytes_of(count, type) >= 1 << 20) {
+    usleep((useconds_t)((double)bytes_of(count, type) / 100));
+  }
+  if (faulty("overtake") && here()) {
+    signal_alone(peer, signal, context, flags, comm, stream);
+    usleep(500);
+    return real(local, count, type, peer, win, offset, kNobodys, context, flags, comm, stream);
+  }
+  if (!faulty("swap") || !here() || type != ncclUint64) {
+    return real(local, count, type, peer, win, offset, signal, context, flags, comm, stream);
+  }
+  if (kept_count == 0 && count > 1) {
+    memcpy(kept, local, 8 * (kept_count = count));
+    kept_offset = offset;
+    return signal_alone(peer, signal, context, flags, comm, stream);
+  }
+  const ncclResult_t result =
+      real(local, count, type, peer, win, offset, signal, context, flags, comm, stream);
+  usleep(500);
+  real(kept, kept_count, type, peer, win, kept_offset, kNobodys, context, flags, comm, stream);
+  kept_count = 0;
   return result;
 }
 
@@ -103,6 +193,12 @@ ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int p
   REAL(ncclSend);
   const size_t bytes = bytes_of(count, type);
   if (faulty("narrow") && here() && bytes >= 1 << 20) usleep((useconds_t)((double)bytes / 20));
+  static char changed[1 << 20];
+  if (faulty("pressed") && here() && pressed() && bytes <= sizeof changed) {
+    memcpy(changed, send, bytes);
+    changed[bytes / 2] ^= 0x10;
+    return real(changed, count, type, peer, comm, stream);
+  }
   return real(send, count, type, peer, comm, stream);
 }
 
@@ -143,7 +239,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
   return real(comm, ranks, id, rank);
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   REAL(ncclCommInitRankConfig);
   made(rank, ranks);
   return real(comm, ranks, id, rank, config);

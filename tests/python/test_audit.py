@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ import pytest
 from jobs import stretto
 from stretto.audit import (
     blocks,
+    causes,
     child,
     compare,
     environment,
@@ -23,13 +26,15 @@ from stretto.audit import (
     libraries,
     measurements,
     page,
+    progress,
     run,
     speed,
     table,
 )
-from stretto.audit.context import Context
+from stretto.audit.context import LEVELS, Context
+from stretto.audit.ending import OutOfTime, ending_after
 from stretto.audit.facts import Facts
-from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity
+from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity, error, warning
 from stretto.audit.ladder import steps_of
 from stretto.audit.measurements import Platform, Series
 
@@ -38,8 +43,16 @@ HEALTHY = Facts()
 
 
 def look(id: str, context: Context) -> list[Finding]:
+    """What a check finds. Whatever the test is about, what is above a note is said in full, and is no graver than the
+    table says.
+    """
     (one,) = [one for one in ALL if one.id == id]
-    return run.look(one, context)
+    found = run.look(one, context)
+    for finding in found:
+        if finding.severity > Severity.NOTE:
+            assert finding.measured and finding.expected and finding.cause and finding.next_step, finding
+            assert finding.certainty in ("certain", "likely", "possible"), finding
+    return found
 
 
 def gravest(findings: list[Finding]) -> Finding:
@@ -50,6 +63,48 @@ def test_every_check_says_why_and_stands_in_a_section() -> None:
     for one in ALL:
         assert one.section in SECTIONS and one.title and one.why.endswith((".", "`")), one.id
     assert len({one.id for one in ALL}) == len(ALL) > 60
+
+
+def test_a_warning_without_a_cause_or_a_next_step_cannot_be_made() -> None:
+    whole = {"cause": "a", "next_step": "b", "certainty": "likely"}
+    assert warning("m", "e", **whole).severity is Severity.WARNING
+    for name in ("cause", "next_step"):
+        with pytest.raises(ValueError, match=name):
+            error("m", "e", **{**whole, name: " "})
+        with pytest.raises(TypeError, match=name):
+            warning("m", "e", **{key: value for key, value in whole.items() if key != name})
+    with pytest.raises(ValueError, match="expected"):
+        error("m", "", **whole)
+
+
+FAST_CLOCK = Series("calls", "clock_gettime(MONOTONIC)", "ns", (20.0,) * 3)
+SLOW_CLOCK = dataclasses.replace(FAST_CLOCK, values=(900.0,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("environment", "facts", "clock", "certainty", "words"),
+    [
+        ({}, {}, FAST_CLOCK, "possible", ["does more", "or"]),
+        ({"LD_PRELOAD": "/opt/shim.so"}, {}, FAST_CLOCK, "likely", ["/opt/shim.so", "in between"]),
+        ({"NCCL_PROFILER_PLUGIN": "loud"}, {}, FAST_CLOCK, "likely", ["a profiler plugin, loud"]),
+        ({"NCCL_DEBUG": "trace"}, {}, FAST_CLOCK, "likely", ["NCCL_DEBUG=TRACE"]),
+        ({}, {}, SLOW_CLOCK, "likely", ["900 ns"]),
+        ({"STRETTO_ALGO": "ring"}, {}, FAST_CLOCK, "likely", ["STRETTO_ALGO=ring"]),
+        ({}, {"cgroup_cores": 0.5}, FAST_CLOCK, "likely", ["0.5 cores' time"]),
+        ({}, {"steal": 0.3}, FAST_CLOCK, "likely", ["hypervisor takes 30%"]),
+        ({}, {"cores_allowed": (0,)}, FAST_CLOCK, "likely", ["2 ranks wait for 1 cores"]),
+        ({}, {"nodes": ((0, (0,)), (1, (1,)))}, FAST_CLOCK, "likely", ["2 NUMA nodes"]),
+        ({"LD_PRELOAD": "/a.so"}, {"steal": 0.3}, FAST_CLOCK, "possible", ["/a.so", "; or ", "hypervisor"]),
+    ],
+)
+def test_the_cause_is_what_the_audit_has_seen(
+    environment: dict[str, str], facts: dict[str, Any], clock: Series, certainty: str, words: list[str]
+) -> None:
+    context = Context(environment=environment, given=dataclasses.replace(HEALTHY, **facts))
+    vars(context.measured)["platform"] = Platform([clock])
+    seen = [*causes.of_memory(context), *causes.of_waits(context), *causes.in_between(context)]
+    cause, next_step, how = causes.chosen(seen, causes.Cause("it does more than it should, or waits", "look"))
+    assert how == certainty and next_step and all(word in cause for word in words), cause
 
 
 # ---- Checks that go wrong ---------------------------------------------------------------------------------------
@@ -103,6 +158,102 @@ def test_no_communicator_in_the_time_is_not_measured() -> None:
     context.measured.replies[command] = [{"inits": []}, {"inits": []}]
     with pytest.raises(measurements.Unmeasured, match="no communicator of 2 ranks"):
         context.measured.communicators(2, 5)
+
+
+# ---- The end of the time ----------------------------------------------------------------------------------------
+
+
+def lasting(seconds: float, began: list[str], id: str = "machine.lasting") -> Check:
+    """One that takes that long, and that no failure of its own ends."""
+
+    def look(_: Context) -> Iterator[Finding]:
+        began.append(id)
+        yield Finding(Severity.OK, "the first half")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(Exception):
+                time.sleep(end - time.monotonic())
+
+    return Check(id, "a check that takes its time", Severity.WARNING, look)
+
+
+@pytest.mark.parametrize("level", ["default", "full"])
+def test_a_check_that_has_begun_is_ended_with_the_time_and_named(level: str) -> None:
+    short = dataclasses.replace(LEVELS[level], seconds=2.0)
+    began: list[str] = []
+    checks = [lasting(0.1, began, "machine.well"), lasting(600, began), lasting(0.1, began, "machine.late")]
+    made = run.run(Context(environment={}, given=HEALTHY, level=short), checks, lambda _: None)
+    assert made["seconds"] <= 2.5 and began == ["machine.well", "machine.lasting"]
+    found = [(one["id"], one["severity"], one["measured"]) for one in made["findings"]]
+    assert found[0] == ("machine.well", "ok", "the first half") and found[1][2] == "the first half"
+    assert found[2][:2] == ("machine.lasting", "note") and "ended in the middle" in found[2][2]
+    assert found[3][:2] == ("machine.late", "note") and "left out: the 2 s of this audit are over" in found[3][2]
+    text = page.markdown(blocks.blocks(made, None), "audit")
+    assert re.search(r"ended in the middle, as the 2 s .* machine\.lasting", text), text
+    assert re.search(r"left out: the 2 s .* machine\.late", text), text
+
+
+def test_facts_that_take_all_the_time_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "read", lambda: time.sleep(600))
+    began: list[str] = []
+    short = dataclasses.replace(LEVELS["quick"], seconds=1.0)
+    made = run.run(Context(environment={}, level=short), [lasting(600, began)], lambda _: None)
+    assert made["facts"] == {} and began == [] and made["findings"][0]["measured"].startswith("not measured")
+
+
+def test_a_program_that_is_waited_for_ends_with_the_time(tmp_path: Path) -> None:
+    hangs = executable(tmp_path / "program", _HANGS.format(pid=tmp_path / "pid"))
+    with pytest.raises(OutOfTime), ending_after(1.0):
+        child.run([str(hangs)], 600)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_who_else_has_a_timer_keeps_it() -> None:
+    rung: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with ending_after(60):
+            pass
+        with pytest.raises(OutOfTime), ending_after(0.01):
+            time.sleep(60)
+        assert rung == []
+        deadline = time.monotonic() + 30
+        while not rung and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert rung == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@pytest.mark.parametrize(("waited", "hang"), [(0.1, True), (9.0, False)], ids=["has its core", "is starved"])
+def test_a_rank_that_is_starved_does_not_hang(waited: float, hang: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, delays = [[5, 5]], [{1: 3.0, 2: 1.0}]
+    monkeypatch.setattr(progress.Progress, "_operations", lambda _: begun[-1])
+    monkeypatch.setattr(progress.Progress, "_waited", lambda _: delays[-1])
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    looked = progress.Progress([1, 2], patience=20.0)
+    now[0], begun[0] = 110.0, [5, 6]
+    assert looked() and looked.silent == 0.0
+    now[0] = 125.0
+    delays.append({1: 3.0, 2: 1.0 + waited})
+    assert looked() and looked.silent == 15.0 and looked.starved is not hang
+    now[0] = 131.0
+    assert not looked()
+    delays.append({1: 3.0})
+    assert looked.starved, "where the kernel does not say, nobody knows"
+
+
+@pytest.mark.parametrize(("level", "seconds"), [("quick", 0.7), ("default", 4.0), ("full", 30.0)])
+def test_random_operations_last_half_a_minute_or_say_that_they_are_cut(level: str, seconds: float) -> None:
+    context = Context(environment={}, given=HEALTHY, level=LEVELS[level])
+    reply = {"checked": 7, "failures": [], "operations": 9}
+    context.measured.replies[f"storm seed=1 for={seconds}"] = [reply, reply]
+    (found,) = look("stress.random", context)
+    assert found.severity is Severity.OK and f"for {seconds:g} s" in found.measured
+    assert ("of the 30 s that --full gives them" in found.measured) == (level != "full"), found
 
 
 # Starts a process that keeps the pipe, and does not end.
@@ -261,6 +412,57 @@ def test_a_call_that_costs_more_and_a_ring_that_shrank_are_changes() -> None:
         "interface a: ring: 4096 before, 256 now",
         "a call's cost, call: 45 ns before, 90 now (+100%, worse; noise 10%)",
     ]
+
+
+HELD = {"bytes": 250 << 10, "descriptors": 5.0, "threads": 0.0, "mappings": 3.0, "window_bytes": 5 << 20}
+COUNTED = {"calls": 18000, "allocations": 0, "descriptors": 0, "threads": 0, "mappings": 0, "bytes": 4096}
+COSTS = {
+    "name": "stretto",
+    "makings": {"2": [{"init": 20.0, "first": 1.0}] * 3},
+    "calls": {"call": [900.0, 910.0]},
+    "each": {"device_bytes": 64 << 20, "host_bytes": 1 << 20},
+    "left": {"device_bytes": 0, "host_bytes": 0},
+}
+
+
+def test_what_is_held_left_and_spent_is_compared() -> None:
+    def made(held: dict[str, Any], counted: dict[str, Any], costs: dict[str, Any], connect: float) -> dict[str, Any]:
+        inits = {"2": [{"wall": 1.0, "bootstrap": 0.5, "connect": connect, "window_bytes": 1000}] * 3}
+        rates = {"message": {"0>1": {"gbps": 10.0, "limit": 11.0}}, "mapped": {"0>1": {"gbps": connect, "limit": 9.0}}}
+        more = {"memory": HELD | held, "counters": COUNTED | counted, "costs": [COSTS | costs], "inits": inits}
+        return document(**more, mechanisms=rates)
+
+    then = made({}, {}, {}, 0.2)
+    assert compare.compare([("now", then), ("then", then)]).differences == []
+    left = {"left": {"device_bytes": 32 << 20, "host_bytes": 100}}
+    worse = made({"bytes": 900 << 10, "threads": 1.0}, {"allocations": 18000, "descriptors": 18}, left, 0.4)
+    found = compare.compare([("now", worse), ("then", then)])
+    assert found.lines == [
+        "a put into memory that is mapped, rank 0 to 1: 0.2 GB/s before, 0.4 now (+100%, better; noise 10%)",
+        "making a communicator of 2 ranks: connecting: 200 µs before, 400 now (+100%, worse; noise 10%)",
+        "an open communicator: memory: 250 KB before, 900 now (+260%, worse; noise 10%)",
+        "left by 10000 operations: descriptors: 0 before, 10 now (worse)",
+        "an open communicator: threads: 0 before, 1 now (worse)",
+        "allocations in 10000 operations: 0 before, 10,000 now (worse)",
+        "stretto: left by one on GPUs: memory of the GPU: 0 MB before, 32 now (worse)",
+    ]
+    odd = compare.compare([("a", then), ("b", then), ("c", worse), ("d", then)]).lines
+    assert "c: an open communicator: threads is above the other 3 (1 against 0), worse" in odd
+    assert "c: an open communicator: memory is 260% above the other 3 (900 against 250 KB), worse" in odd
+
+
+def test_all_that_is_measured_is_drawn() -> None:
+    plots = pytest.importorskip("stretto.audit.plots", reason="matplotlib is not installed")
+    row = {"implementation": "stretto", "bytes": 1024, "us_median": 5.0}
+    gpus = {"rows": [row, {**row, "bytes": 4096}, {**row, "implementation": "nccl"}]}
+    whole = document(launch={"call": {"best": 90, "median": 99}}, gpus=gpus, gpu_pairs={"0-1": 40.0, "1-2": 41.0})
+    drawn = dict(plots.draw(whole))
+    for title in ("What a call costs", "Making a communicator", "All-reduces between GPUs", "Large messages between"):
+        (found,) = [png for name, png in drawn.items() if name.startswith(title)]
+        assert found.startswith(b"\x89PNG")
+    way = {"source": "a", "target": "b", "gbps": 2.0, "sockets_gbps": 2.2}
+    (one,) = plots.draw({"network": [way, {**way, "gbps": None}]})
+    assert one[0].startswith("Between the hosts") and plots.draw({"network": []}) == []
 
 
 def test_what_is_noise_is_no_change() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import stretto as package
-from stretto.audit import beside, blocks, measurements, page, run, table
+from stretto.audit import beside, blocks, implementations, measurements, page, run, table
 from stretto.audit.compare import metrics
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity
@@ -61,13 +61,13 @@ def test_what_this_library_takes_more_of_is_named(
 ) -> None:
     """The fault is on our side alone: the other library is told of none. One rank has nobody to wait for."""
     monkeypatch.setattr(measurements, "count_gpus", lambda: 1)
-    plain = measurements.Beside.launch
+    plain = implementations.Beside.launch
 
     def well(self: Any, *arguments: Any) -> Any:
         launch = plain(self, *arguments)
         return dataclasses.replace(launch, environment={**launch.environment, "SHIM_FAULT": ""})
 
-    monkeypatch.setattr(measurements.Beside, "launch", well)
+    monkeypatch.setattr(implementations.Beside, "launch", well)
     monkeypatch.setenv("SHIM_FAULT", fault)
     found = costs_of(on_host())
     assert found[id].severity is Severity.WARNING and word in found[id].cause, found[id]

@@ -54,12 +54,14 @@ MADE_UP: list[tuple[str, dict[str, Any], str]] = [
     ("machine.numa", {"cores_allowed": tuple(range(9)), "nodes": ((0, tuple(range(8))), (1, (8,)))}, "affinity"),
     ("machine.numa", {"nodes": ((0, ()), (1, (0, 1))), "memory_nodes": (0,)}, "--membind=0"),
     ("machine.huge-pages", {"huge_pages": "never"}, "madvise"),
+    ("machine.huge-pages", {"reserved_pages": 4 << 30, "reserved_pages_free": 3 << 30}, "vm.nr_hugepages=0"),
     ("machine.huge-pages", {"huge_pages_allowed": False}, "PR_SET_THP_DISABLE"),
     ("machine.shm-size", {"shm_size": 1 << 34, "shm_free": 1 << 20}, "other jobs"),
     ("machine.shm-size", {"shm_size": 32 << 20, "shm_free": 32 << 20}, "container"),
     ("machine.temporary", {"temporary": "No space left on device"}, "TMPDIR"),
     ("machine.nofile", {"nofile": 64, "nofile_hard": 4096}, "ulimit -n 4096"),
     ("machine.nproc", {"nproc": 10}, "RLIMIT_NPROC"),
+    ("machine.nproc", {"cgroup_pids": 512, "cgroup_pids_used": 500}, "pids.max"),
     ("machine.address-space", {"address_space": 1 << 28}, "RLIMIT_AS"),
     ("machine.memlock", {"rdma": ("mlx5_0",), "memlock": 64 << 10}, "RLIMIT_MEMLOCK"),
     ("machine.map-count", {"max_map_count": 1000}, "lowered"),
@@ -87,6 +89,9 @@ MADE_UP: list[tuple[str, dict[str, Any], str]] = [
     ("machine.gpu-modes", with_gpu(persistence=False), "daemon"),
     ("machine.gpu-mps", with_gpu() | {"mps": True}, "echo quit"),
     ("machine.gpu-throttling", with_gpu(throttles=0x40), "heat"),
+    ("machine.gpu-clocks", with_gpu(clock=1200, clock_usual=1980), "-rac"),
+    ("machine.gpu-clocks", with_gpu(memory_clock=1593, memory_clock_usual=2619), "nvidia-smi -ac"),
+    ("machine.gpu-clocks", with_gpu(power=400000, power_usual=700000), "-pl 700"),
     ("machine.gpu-errors", with_gpu(ecc_errors=2), "row"),
     ("machine.gpu-xid", with_gpu() | {"xids": (("0000:1b:00", 79, 2),)}, "Xid"),
     ("machine.gpu-xid", with_gpu() | {"xids": (("0000:1b:00", 13, 1),)}, "a program that read"),
@@ -116,7 +121,7 @@ def test_a_made_up_fault_is_named(id: str, changes: dict[str, Any], word: str) -
     found = gravest(look(id, context))
     assert found.severity > Severity.OK
     assert found.measured and found.expected and found.next_step
-    assert word in found.cause + found.next_step
+    assert found.cause and word in found.cause + found.next_step
     (one,) = [one for one in ALL if one.id == id]
     assert found.severity <= one.worst
 
@@ -129,6 +134,8 @@ def test_a_healthy_machine_has_nothing_to_mend() -> None:
         dataclasses.replace(
             HEALTHY, **with_gpu(exclusive=True), mps=True, xids=None, iommu_groups=9, iommu_types=("identity",)
         ),
+        dataclasses.replace(HEALTHY, **with_gpu(clock=1980, clock_usual=1980, power=690000, power_usual=700000)),
+        dataclasses.replace(HEALTHY, cgroup_pids=512, cgroup_pids_used=100, reserved_pages=4 << 30),
         dataclasses.replace(HEALTHY, nics=(Nic("eth0", True, 1500, 1000, True), Nic("ib0", True, 4092, 400000, True))),
     ):
         context = Context(environment={}, given=given)
@@ -166,7 +173,12 @@ def test_facts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
             "sys/fs/cgroup/pod/container/memory.max": "1073741824\n",
             "sys/fs/cgroup/pod/container/memory.current": "900001000\n",
             "sys/fs/cgroup/pod/container/memory.stat": "anon 600\nfile 900000400\ninactive_file 900000000\n",
-            "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\nSwapTotal: 8 kB\nSwapFree: 4 kB\n",
+            "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\nSwapTotal: 8 kB\nSwapFree: 4 kB\n"
+            "HugePages_Total: 3\nHugePages_Free:    2\nHugepagesize:    2048 kB\n",
+            "sys/fs/cgroup/pod/pids.max": "400\n",
+            "sys/fs/cgroup/pod/pids.current": "390\n",
+            "sys/fs/cgroup/pod/container/pids.max": "max\n",
+            "sys/fs/cgroup/pod/container/pids.current": "7\n",
             "proc/stat": "cpu  60 0 20 10 0 0 0 10 0 0\n",
             "proc/pressure/cpu": "some avg10=12.50 avg60=0 avg300=0 total=0\n",
             "proc/sys/kernel/yama/ptrace_scope": "2\n",
@@ -188,6 +200,8 @@ def test_facts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
     )
     found = facts.read(root)
     assert found.frequency_drivers == ("intel_pstate",)
+    assert (found.cgroup_pids, found.cgroup_pids_used) == (400, 390)
+    assert (found.reserved_pages, found.reserved_pages_free) == (6 << 20, 4 << 20)
     assert found.cores_online == 8 and found.governors == ("powersave",) and found.clocksource == "hpet"
     assert (found.cgroup_cores, found.cgroup_memory, found.cgroup_memory_used) == (1.5, 1 << 30, 1000)
     assert (found.memory_total, found.swap_used, found.pressure, found.steal) == (1024000, 4096, 12.5, 0.1)
@@ -236,9 +250,11 @@ def test_facts_of_an_older_cgroup(tmp_path: Path) -> None:
     root = tree(
         tmp_path,
         {
-            "proc/self/cgroup": "4:memory:/a\n1:cpu,cpuacct:/b\n",
+            "proc/self/cgroup": "4:memory:/a\n2:pids:/c\n1:cpu,cpuacct:/b\n",
             "sys/fs/cgroup/cpu,cpuacct/b/cpu.cfs_quota_us": "50000\n",
             "sys/fs/cgroup/cpu,cpuacct/b/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/pids/c/pids.max": "33\n",
+            "sys/fs/cgroup/pids/c/pids.current": "3\n",
             "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "2048\n",
             "sys/fs/cgroup/memory/a/memory.usage_in_bytes": "2000\n",
             "sys/fs/cgroup/memory/a/memory.stat": "inactive_file 100\ntotal_inactive_file 1500\n",
@@ -246,6 +262,7 @@ def test_facts_of_an_older_cgroup(tmp_path: Path) -> None:
     )
     found = facts.read(root)
     assert (found.cgroup_cores, found.cgroup_memory, found.cgroup_memory_used) == (0.5, 2048, 500)
+    assert (found.cgroup_pids, found.cgroup_pids_used) == (33, 3)
 
 
 def test_the_room_is_that_of_the_tighter_limit() -> None:
@@ -297,6 +314,8 @@ def test_gpus_are_asked_as_the_driver_answers(tmp_path: Path) -> None:
     assert found[2].refused_peers == (("0000:1b:00.0", 3), ("0000:1c:00.0", 3))
     assert [gpu.fabric for gpu in found] == [3, 2, None]
     assert (found[0].memory, found[0].ecc_errors, found[0].bar1) == (1000, None, None)
+    assert [gpu.clock for gpu in found] == [1980, 1980, 1200] and found[2].clock_usual == 1980
+    assert (found[2].power, found[2].power_usual, found[2].memory_clock) == (400000, 700000, None)
 
 
 def test_a_driver_without_a_library_is_told() -> None:

@@ -10,31 +10,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stretto as package
 from jobs import GUARD, STRETTO, environment, stretto
-from stretto.audit import environment as checks
-from stretto.audit import measurements, table
+from planted import HERE, LEVEL, QUIET, Faulty, around, two_cores
+from stretto.audit import blocks, measurements, page, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import ALL, Severity
-from stretto.audit.measurements import Platform, Series
+from stretto.audit.progress import Progress
+from stretto.audit.words import MECHANISMS
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
-from test_audit import gravest, look
+from test_audit import document, gravest, look
 from test_audit_facts import MADE_UP
-
-HERE = Path(__file__).parent
-# Fewer repetitions than --quick has, as a fault that is planted is there each time; and more time, should the machine
-# be starved.
-LEVEL = dataclasses.replace(
-    LEVELS["quick"], seconds=600, rounds=1, turns=1, samples=30, communicators=12, share=20, patience=30
-)
 
 
 def gravest_in(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
@@ -124,10 +118,6 @@ def test_missing_huge_pages_are_named(tmp_path: Path) -> None:
 
 
 # ---- Variables and files ----------------------------------------------------------------------------------------
-
-
-def around(**variables: str) -> Context:
-    return Context(environment={**environment(), **variables}, level=LEVEL)
 
 
 @pytest.fixture(scope="module")
@@ -224,18 +214,6 @@ def test_a_variable_that_is_wrong_is_named(
     assert word in found.measured + found.cause + found.next_step
 
 
-def test_a_plugin_that_hangs_when_it_is_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, plugin = tmp_path / "plugin.c", tmp_path / "libnccl-tuner.so"
-    source.write_text("#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { sleep(600); }\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", plugin], check=True, timeout=GUARD)
-    monkeypatch.setattr(checks, "_TRY_SECONDS", 4)
-    # By its usual name on the search path, and by the variable.
-    for variables in ({"LD_LIBRARY_PATH": str(tmp_path)}, {"NCCL_TUNER_PLUGIN": str(plugin)}):
-        context = around(**variables, NCCL_NET_PLUGIN="none", NCCL_PROFILER_PLUGIN="none")
-        found = gravest(look("environment.plugins", context))
-        assert found.severity is Severity.WARNING and found.subject == "tuner" and "constructor" in found.cause
-
-
 def test_a_folder_for_temporary_files_that_is_not_there_is_named() -> None:
     done = stretto("audit", "--only", "machine.temporary", "--json", "-", TMPDIR="/nowhere")
     found = gravest_in(done)["machine.temporary"]
@@ -243,83 +221,6 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named() -> None:
 
 
 # ---- A library that does wrong ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        find_driver("stretto_driver")
-    except Missing as reason:
-        pytest.skip(str(reason))
-    library = tmp_path_factory.mktemp("shim") / "shim.so"
-    source = HERE / "audit_shim.c"
-    command = [
-        "gcc",
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-I",
-        package.include_path(),
-        source,
-        "-o",
-        library,
-        "-ldl",
-        "-pthread",
-    ]
-    subprocess.run(command, check=True, timeout=GUARD)
-    return library
-
-
-# What a quiet machine measures: a fault is found beside it however busy this machine is.
-QUIET = Platform(
-    [
-        Series("calls", "clock_gettime(MONOTONIC)", "ns", (20.0,) * 3),
-        Series("calls", "futex wake of nobody", "ns", (300.0,) * 3),
-        Series("locks", "std::mutex", "ns", (4.0,) * 3),
-        Series("locks", "atomic add", "ns", (4.0,) * 3),
-        Series("threads", "thread create and join", "us", (20.0,) * 3),
-        Series("wake", "cache line, core 0 to 1", "us", (0.2,) * 3),
-        Series("wake", "futex", "us", (15.0,) * 3),
-        Series("wake", "TCP loopback", "us", (20.0,) * 3),
-        Series("copy", "memcpy into shared memory", "GB/s", (10.0,) * 3),
-    ]
-)
-
-Faulty = Callable[..., Context]
-
-
-@pytest.fixture
-def faulty(shim: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
-    """Contexts whose ranks run with a fault."""
-    made = []
-
-    def make(fault: str, rank: int = 1, **changes: Any) -> Context:
-        for name in [name for name in os.environ if name.startswith("STRETTO_")]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("LD_PRELOAD", str(shim))
-        monkeypatch.setenv("AUDIT_FAULT", fault)
-        monkeypatch.setenv("AUDIT_RANK", str(rank))
-        context = Context(ranks=2, level=dataclasses.replace(LEVEL, **changes))
-        vars(context.measured)["platform"] = QUIET
-        made.append(context)
-        return context
-
-    yield make
-    for context in made:
-        context.close()
-
-
-def two_cores() -> bool:
-    return len(os.sched_getaffinity(0)) >= 2
-
-
-def test_wrong_and_stale_data_are_named_with_their_ranks(faulty: Faulty) -> None:
-    context = faulty("corrupt,stale")
-    found = gravest(look("correctness.pairs", context))
-    assert found.severity is Severity.ERROR and found.subject == "0 to 1" and "stale" in found.cause
-    found = gravest(look("correctness.collectives", context))
-    assert found.severity is Severity.ERROR and "all_reduce on rank 1" in found.measured
-    assert "changed on their way" in found.cause
 
 
 def test_the_late_rank_and_the_narrow_way_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,12 +233,37 @@ def test_the_late_rank_and_the_narrow_way_are_named(faulty: Faulty, monkeypatch:
         assert found.severity is Severity.WARNING and found.subject == "rank 1"
 
 
+def test_the_slow_mechanism_of_a_pair_is_named(faulty: Faulty) -> None:
+    """Beside a copy that the same rank makes without the library."""
+    for fault, ways in (("crawl", {"mapped", "kernel"}), ("narrow", {"message"}), ("", set[str]())):
+        found = look("bandwidth.mechanisms", faulty(fault))
+        assert {one.subject.partition(",")[0] for one in found} == set(MECHANISMS), found
+        bad = {one.subject for one in found if one.severity > Severity.NOTE}
+        if not two_cores():
+            continue
+        assert bad == {f"{way}, rank 1 to 0" for way in ways}, found
+        for one in found:
+            if one.subject in bad:
+                assert (
+                    one.severity is Severity.WARNING and "in between" in one.cause and "so it is no core" in one.cause
+                )
+
+
+def test_a_pair_that_is_slow_by_all_mechanisms_has_a_slow_core(faulty: Faulty) -> None:
+    found = gravest(look("bandwidth.mechanisms", faulty("narrow,crawl")))
+    if two_cores():
+        assert found.severity is Severity.WARNING and "all ways of this pair" in found.cause, found
+        assert "taskset" in found.next_step
+
+
 def test_slow_operations_and_slow_starts_are_named(faulty: Faulty) -> None:
     context = faulty("slow,thin,init")
     found = gravest(look("latency.small", context))
     assert found.severity is Severity.WARNING and "by the model" in found.expected
+    assert "LD_PRELOAD names" in found.cause and "unset LD_PRELOAD" in found.next_step, found
     found = gravest(look("bandwidth.collective", context))
     assert found.severity is Severity.WARNING and "memcpy" in found.expected
+    assert "LD_PRELOAD names" in found.cause, found
     found = gravest(look("initialisation.time", context))
     assert found.severity is Severity.WARNING and "elsewhere" in found.cause
 
@@ -351,6 +277,34 @@ def test_memcpy_that_stays_in_the_caches_is_not_the_only_yardstick(took: float, 
     (found,) = look("bandwidth.collective", context)
     if two_cores():
         assert found.severity is severity and "the model's" in found.expected, found
+
+
+def another_build(folder: Path) -> Path:
+    """The package's library with a byte more, in a file of its own."""
+    file = folder / "libnccl.so.2"
+    shutil.copy(package.nccl_library_path(), file)
+    with file.open("ab") as opened:
+        opened.write(b"4")
+    return file
+
+
+def test_another_build_stands_beside_this_one_in_five_collectives(faulty: Faulty, tmp_path: Path) -> None:
+    """A library in between is before this package's, and behind the other build. Each all-reduce takes 2 ms more."""
+    context = faulty("slow")
+    context.library = another_build(tmp_path)
+    found = {one.subject: one for one in look("library.speed", context)}
+    assert set(found) == {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"}, found
+    bad = {name for name, one in found.items() if one.severity > Severity.NOTE}
+    assert bad == {"all_reduce"} and "in between" in found["all_reduce"].cause, found
+    text = page.markdown(blocks.blocks(document(beside=dataclasses.asdict(context.beside_on_cpus)), None), "audit")
+    assert "Five collectives of CPU ranks" in text and text.count("| all_gather |") == 3, text
+
+
+def test_a_library_that_is_no_build_of_this_one_has_no_ranks_in_host_memory(tmp_path: Path) -> None:
+    other = tmp_path / "libnccl.so.2"
+    other.write_bytes(b"NCCL version 2.30.7+cuda13.0 compiled with CUDA 13.0")
+    (found,) = look("library.speed", Context(environment={}, level=LEVEL, library=other))
+    assert found.severity is Severity.OK and found.measured == "nothing here to look at"
 
 
 def test_calls_that_cost_too_much_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,26 +345,6 @@ def test_a_communicator_that_takes_too_much_is_named(faulty: Faulty) -> None:
     assert found.severity is Severity.WARNING and "plugin" in found.cause
 
 
-def test_wrong_data_under_stress_are_named(faulty: Faulty) -> None:
-    context = faulty("corrupt", share=0.2)
-    found = gravest(look("stress.random", context))
-    assert found.severity is Severity.ERROR and "all_reduce on rank 1" in found.measured, found
-    # In a group and on a stream the result comes after the call: the shim changes what is sent, for all ranks.
-    for id, where in (("stress.sizes", "groups of all sizes"), ("stress.communicators", "communicators at once")):
-        found = gravest(look(id, context))
-        assert found.severity is Severity.ERROR and where in found.measured, found
-        assert found.subject == "all_reduce"
-
-
-def test_wrong_data_of_threads_are_named(faulty: Faulty) -> None:
-    """In one process every rank has the number of the last one that was made, and one of the process's own is 0 or
-    1."""
-    found = gravest(look("correctness.threads", faulty("corrupt", rank=-2)))
-    assert found.severity is Severity.ERROR and "collectives of threads" in found.measured
-    found = gravest(look("stress.oversubscribed", faulty("corrupt", rank=-2, share=0.2)))
-    assert found.severity is Severity.ERROR
-
-
 # Three system calls for each look at the clock, as where the kernel has no page for it.
 _SLOW_CLOCK = """
 #define _GNU_SOURCE
@@ -449,6 +383,31 @@ def test_a_rank_that_hangs_is_named_with_what_it_waits_for(faulty: Faulty) -> No
     found = gravest(look("latency.small", context))
     assert found.severity is Severity.ERROR and "took more than" in found.measured
     assert "rank 1" in found.measured.partition("flight recorders say")[2]
+
+
+def test_a_rank_that_hangs_at_the_end_of_the_time_is_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has waited as long as its patience, and the time is over. The ranks count as having their cores, however
+    busy this machine is."""
+    monkeypatch.setattr(Progress, "_waited", lambda self: dict.fromkeys(self._pids, 0.0))
+    context = faulty("hang", seconds=25, patience=60)
+    context.measured._crew()
+    context.began = time.monotonic() - 13
+    found = gravest(look("stress.random", context))
+    assert found.severity is Severity.ERROR and "no operation began in the last" in found.measured, found
+    assert "rank 1" in found.measured.partition("flight recorders say")[2] and "hangs" in found.cause
+    assert context.measured._jobs == {}
+    assert gravest(look("stress.sizes", context)).measured.startswith("not measured: left out")
+
+
+def test_an_audit_of_slow_ranks_ends_with_its_time(shim: Path) -> None:
+    """Every all-reduce of both ranks takes a tenth of a second: what has begun by the end is ended, and named."""
+    arguments = ["--quick", "--skip", "environment", "--skip", "machine", "--ranks", "2", "--json", "-"]
+    done = stretto("audit", *arguments, LD_PRELOAD=str(shim), AUDIT_FAULT="late", AUDIT_RANK="-2")
+    document = json.loads(done.stdout)
+    assert document["seconds"] <= LEVELS["quick"].seconds, document["seconds_of_checks"]
+    texts = [one["measured"] for one in document["findings"]]
+    assert any("the 15 s of this audit are over" in text for text in texts), texts
+    assert sum("ended in the middle" in text for text in texts) == 1, texts
 
 
 # ---- What stays of an audit, and what it takes -------------------------------------------------------------------
@@ -533,9 +492,38 @@ def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
     assert document["verdict"] in ("ok", "note")
 
 
+def as_another_user(command: list[str]) -> list[str]:
+    """As nobody, who may read root's files where Python lies among these, and has no other right. Whoever is not root
+    is such a user."""
+    if os.geteuid() != 0:
+        return command
+    if shutil.which("setpriv") is None:
+        pytest.skip("there is no setpriv here (util-linux)")
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    starts = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+    tried = [*nobody, sys.executable, "-c", starts]
+    if subprocess.run(tried, capture_output=True, timeout=GUARD, check=False).returncode:
+        nobody += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return [*nobody, *command]
+
+
+def test_a_user_without_rights_is_told_all_of_it() -> None:
+    """Nothing needs root: no check is left out or fails for want of it."""
+    command = as_another_user([*STRETTO, "audit", "--quick", "--skip", "machine", "--json", "-"])
+    variables = environment(HOME="/nonexistent")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, env=variables, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    texts = [one["measured"] for one in json.loads(done.stdout)["findings"]]
+    # What a busy machine has no time for is no matter of rights.
+    denied = [one for one in texts if any(word in one for word in ("not looked at", "this check failed", "denied"))]
+    assert len(texts) > 40 and denied == [], denied
+
+
 def test_every_grave_check_has_a_planted_fault() -> None:
     source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
-    source += "".join((HERE / f"test_audit_{of}.py").read_text() for of in ("hosts", "library", "beside"))
+    source += "".join(
+        (HERE / f"test_audit_{of}.py").read_text() for of in ("data", "plugins", "hosts", "library", "beside")
+    )
     planted = {case[0] for case in MADE_UP} | {one.id for one in ALL if f'"{one.id}"' in source}
     bare = [one.id for one in table.checks() if one.worst >= Severity.WARNING and one.id not in planted]
     # Random operations find what the others find, by the same words.

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import stretto as package
 from jobs import GUARD, stretto
-from stretto.audit import blocks, library, measurements, page, run, table
+from stretto.audit import blocks, implementations, library, measurements, page, run, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import Finding, Severity
 from stretto.bench import gpu
@@ -289,7 +289,7 @@ def test_each_pair_of_gpus_is_measured(on_host: Callable[..., Context], monkeypa
     (found,) = run.run(context, table.checks(["gpus.pairs"]), lambda _: None)["findings"]
     assert "GPU 2 and 0" in found["measured"] and found["measured"].count("GB/s") == 3, found
     assert (
-        measurements.OnePair("5,7")
+        implementations.OnePair("5,7")
         .launch(Options(device="cuda", ranks=2), Path("/tmp"), 1 << 20)
         .environment["CUDA_VISIBLE_DEVICES"]
         == "5,7"

@@ -66,6 +66,10 @@ int nvmlShutdown() {
 const char* nvmlErrorString(int code) {
   return code == kNoDriver ? "Driver Not Loaded" : "something else";
 }
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = 12080;
+  return kSuccess;
+}
 int nvmlDeviceGetCount_v2(unsigned* count) {
   *count = kGpus;
   return kSuccess;
@@ -106,6 +110,24 @@ int nvmlDeviceGetGpuFabricInfo(void* handle, FabricInfo* info) {
   *info = {};
   info->state = indexOf(handle) == 1 ? kJoining : kJoined;
   return onSwitch(indexOf(handle), 0) ? kSuccess : kNotSupported;
+}
+// The third has been given less power and a lower clock than it comes with; its driver says nothing of
+// memory.
+int nvmlDeviceGetApplicationsClock(void* handle, int type, unsigned* clock) {
+  *clock = indexOf(handle) == 2 ? 1200 : 1980;
+  return type == 1 ? kSuccess : kNotSupported;
+}
+int nvmlDeviceGetDefaultApplicationsClock(void*, int type, unsigned* clock) {
+  *clock = 1980;
+  return type == 1 ? kSuccess : kNotSupported;
+}
+int nvmlDeviceGetPowerManagementLimit(void* handle, unsigned* milliwatts) {
+  *milliwatts = indexOf(handle) == 2 ? 400000 : 700000;
+  return kSuccess;
+}
+int nvmlDeviceGetPowerManagementDefaultLimit(void*, unsigned* milliwatts) {
+  *milliwatts = 700000;
+  return kSuccess;
 }
 #ifndef FAKE_NVML_OLD
 int nvmlDeviceGetNvLinkRemoteDeviceType(void* handle, unsigned link, unsigned* type) {

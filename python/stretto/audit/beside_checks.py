@@ -39,6 +39,7 @@ def both(context: Context) -> tuple[Costs, Costs] | Finding:
             f"without {theirs.name}: {theirs.problem.splitlines()[0]}",
             "a libnccl.so.2 that runs here, to compare with",
             subject=theirs.name,
+            certainty="possible",
             cause="it does not fit this driver, or cannot run on these GPUs",
             next_step="NCCL_DEBUG=INFO shows why; --library FILE names another one",
         )

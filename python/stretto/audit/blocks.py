@@ -9,7 +9,7 @@ from typing import Any
 from stretto.audit.compare import Comparison
 from stretto.audit.finding import NOT_MEASURED, SECTIONS, Finding, Severity, from_document
 from stretto.audit.gpu_ranks import other_of, rows_by_size
-from stretto.audit.words import bytes_text, microseconds, significant
+from stretto.audit.words import MECHANISMS, bytes_text, microseconds, significant
 from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
 
@@ -212,13 +212,14 @@ def _tables(document: Document, costs: bool) -> list[Block]:
     for heading, grid in (
         ("Latency of an all-reduce", _ladder(document["ladder"])),
         ("Bandwidth of large all-reduces", _bandwidth(document["bandwidth"])),
-        ("Large messages between pairs", _pairs("ranks", document["pairs"], ">", " to ")),
+        ("Large data between pairs, by mechanism", _mechanisms(document)),
         ("Large messages between pairs of GPUs", _pairs("GPUs", document.get("gpu_pairs", {}), "-", " and ")),
         ("What a call costs the rank that makes it", _launch(document.get("launch", {}))),
         ("Making a communicator", _inits(document["inits"])),
         ("What an open communicator takes in a rank's process", _memory(document["memory"])),
         ("What operations take in a steady state", _counters(document.get("counters", {}))),
         ("All-reduces between GPUs", _gpus(document.get("gpus") or {})),
+        ("Five collectives of CPU ranks: this library and that of --library", _beside(document.get("beside") or {})),
         ("This library and that of --library", _libraries(document.get("libraries", []))),
         ("What communicators cost: this library and that of --library", _costs(document.get("costs", []))),
         ("What the platform costs", _platform(document["platform"] if costs else [])),
@@ -269,6 +270,21 @@ def _bandwidth(rows: list[Document]) -> Grid:
 def _pairs(who: str, rates: dict[str, float], between: str, words: str) -> Grid:
     rows = tuple((pair.replace(between, words), _rate(rate)) for pair, rate in rates.items())
     return Grid((who, "at best"), rows, (1,))
+
+
+def _mechanisms(document: Document) -> Grid:
+    """Beside each rate the plain copy in turns with it. Audits of before have messages alone."""
+    ways = document.get("mechanisms") or {}
+    if not ways:
+        return _pairs("ranks", document["pairs"], ">", " to ")
+    headings = ["ranks"]
+    for way in ways:
+        headings += [MECHANISMS[way].name, MECHANISMS[way].beside]
+    rows = tuple(
+        (pair.replace(">", " to "), *(_rate(ways[way][pair][name]) for way in ways for name in ("gbps", "limit")))
+        for pair in document["pairs"]
+    )
+    return Grid(tuple(headings), rows, tuple(range(1, len(headings))))
 
 
 def _inits(inits: dict[str, list[Document]]) -> Grid:
@@ -356,6 +372,23 @@ def _gpus(contest: Document) -> Grid:
 
     sizes = rows_by_size(rows)
     return Grid(tuple(headings), tuple(cells(size, own) for size, own in sizes.items()), tuple(range(1, len(headings))))
+
+
+def _beside(contest: Document) -> Grid:
+    """At best, with how many times the other's time ours takes."""
+    rows = contest.get("rows", [])
+    other = other_of(rows)
+    if other is None:
+        return Grid((), ())
+    cells = []
+    for collective in dict.fromkeys(row["collective"] for row in rows):
+        for size, own in rows_by_size([row for row in rows if row["collective"] == collective]).items():
+            if SUBJECT in own and other in own:
+                ours, theirs = own[SUBJECT]["us_min"], own[other]["us_min"]
+                times = microseconds(ours), microseconds(theirs), f"{ours / theirs:.2f}"
+                cells.append((collective, bytes_text(size), *times))
+    names = [f"{name} {contest['versions'].get(name, '')}".strip() for name in (SUBJECT, other)]
+    return Grid(("collective", "size", *names, f"{SUBJECT}'s over the other's"), tuple(cells), (1, 2, 3, 4))
 
 
 def _rate(gbps: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator
@@ -11,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from stretto.audit.finding import NOT_MEASURED
-from stretto.audit.words import bytes_text, significant
+from stretto.audit.words import MECHANISMS, bytes_text, significant
 
 Document = dict[str, Any]
 # Facts that are others in every second.
 _FLEETING = frozenset(
-    ["cgroup_memory_used", "memory_available", "swap_used", "pressure", "steal", "load", "shm_free", "ports_used"]
+    [
+        *("cgroup_memory_used", "cgroup_pids_used", "memory_available", "reserved_pages_free", "swap_used"),
+        *("pressure", "steal", "load", "shm_free", "ports_used"),
+    ]
 )
 # The other facts of an interface grow with what it moves.
 _OF_INTERFACES = ("up", "mtu", "speed", "node", "ring", "segmentation", "merging")
@@ -48,12 +53,23 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Metric:
-    """One measurement. `noise`: how many times worse than the best its usual value was."""
+    """One measurement. `noise`: how many times worse than the best its usual value was. `least`: of an amount that may
+    be nothing, by how much it must differ.
+    """
 
     value: float
     unit: str
     more_is_better: bool = False
     noise: float = 1.0
+    least: float = 0.0
+
+    def apart(self, other: Metric) -> float:
+        """How many times one is the other: endless where one of them is nothing, if that is comparable."""
+        if abs(self.value - other.value) <= max(self.least, other.least):
+            return 1.0
+        if self.value and other.value:
+            return _apart(self.value, other.value)
+        return math.inf if max(self.least, other.least) else 1.0
 
 
 def read(path: Path) -> Document:
@@ -98,20 +114,76 @@ def metrics(document: Document) -> dict[str, Metric]:
         found[name] = Metric(one["us_min"], "µs", noise=one["us_median"] / one["us_min"])
     for way, cost in document.get("launch", {}).items():
         found[f"a call's cost, {way}"] = Metric(cost["best"], "ns", noise=cost["median"] / cost["best"])
-    for one in document.get("costs", ()):
-        for count, makings in one["makings"].items():
-            times = [making["init"] for making in makings]
-            name = f"{one['name']}: making a communicator of {count} ranks on GPUs"
-            found[name] = Metric(1e3 * min(times), "µs", noise=statistics.median(times) / max(1e-6, min(times)))
     for pair, rate in document.get("gpu_pairs", {}).items():
         found[f"messages between GPUs {pair.replace('-', ' and ')}"] = Metric(rate, "GB/s", True)
     for pair, rate in document["pairs"].items():
         found[f"messages from rank {pair.replace('>', ' to ')}"] = Metric(rate, "GB/s", True)
+    for way, rates in (document.get("mechanisms") or {}).items():
+        for pair, one in rates.items() if way != "message" else ():
+            found[f"{MECHANISMS[way].name}, rank {pair.replace('>', ' to ')}"] = Metric(one["gbps"], "GB/s", True)
+    return found | _of_inits(document) | _of_amounts(document) | _of_costs(document)
+
+
+def _best(values: list[float], unit: str, scale: float = 1.0) -> Metric:
+    """Of times."""
+    least = min(values)
+    return Metric(scale * least, unit, noise=statistics.median(values) / max(1e-9, least))
+
+
+def _of_inits(document: Document) -> dict[str, Metric]:
+    """In all and by phase."""
+    found = {}
     for ranks, inits in document["inits"].items():
-        walls = [1e3 * one["wall"] for one in inits]
-        found[f"making a communicator of {ranks} ranks"] = Metric(
-            min(walls), "µs", noise=statistics.median(walls) / min(walls)
-        )
+        for phase, words in (("wall", ""), ("bootstrap", ": meeting"), ("connect", ": connecting")):
+            name = f"making a communicator of {ranks} ranks{words}"
+            found[name] = _best([one[phase] for one in inits if phase in one] or [0.0], "µs", 1e3)
+    return found
+
+
+# What an open communicator holds, and what operations leave: the name, the unit, how much of it that is, and by how
+# much it must differ.
+_HELD = {
+    "bytes": ("memory", "KB", 1 / 1024, 64.0),
+    "descriptors": ("descriptors", "", 1.0, 0.5),
+    "threads": ("threads", "", 1.0, 0.5),
+    "mappings": ("mappings", "", 1.0, 1.5),
+}
+_PER = 10000
+
+
+def _of_amounts(document: Document) -> dict[str, Metric]:
+    """How often ranks wait and sleep is left out: that changes with whatever else runs."""
+    found = {}
+    held, counted = document.get("memory") or {}, document.get("counters") or {}
+    for key, (name, unit, scale, least) in _HELD.items():
+        if key in held:
+            found[f"an open communicator: {name}"] = Metric(max(0.0, scale * held[key]), unit, least=least)
+        if key in counted and counted.get("calls"):
+            left = max(0.0, scale * counted[key] * _PER / counted["calls"])
+            found[f"left by {_PER} operations: {name}"] = Metric(left, unit, least=10 * least)
+    if "allocations" in counted and counted.get("calls"):
+        made = counted["allocations"] * _PER / counted["calls"]
+        found[f"allocations in {_PER} operations"] = Metric(made, "", least=1.0)
+    return found
+
+
+def _of_costs(document: Document) -> dict[str, Metric]:
+    """Of communicators on GPUs, by this library and by that of --library."""
+    found = {}
+    for one in document.get("costs", ()):
+        name = one["name"]
+        for count, makings in one["makings"].items():
+            for part, words in (("init", "making a communicator"), ("first", "the first operation")):
+                times = [making[part] for making in makings if part in making]
+                if times:
+                    found[f"{name}: {words} of {count} ranks on GPUs"] = _best(times, "µs", 1e3)
+        for way, costs in one.get("calls", {}).items():
+            found[f"{name}: a call's cost on GPUs, {way}"] = _best(costs, "ns")
+        for kind, words in (("each", "an open communicator on GPUs"), ("left", "left by one on GPUs")):
+            for place, where in (("device_bytes", "memory of the GPU"), ("host_bytes", "memory of the host")):
+                if place in one.get(kind, {}):
+                    megabytes = max(0.0, one[kind][place] / (1 << 20))
+                    found[f"{name}: {words}: {where}"] = Metric(megabytes, "MB", least=4.0)
     return found
 
 
@@ -182,15 +254,23 @@ def _changes(old: tuple[str, Document], new: tuple[str, Document], words: tuple[
 def _change(found: Comparison, name: str, was: Metric, now: Metric, noise: float, words: tuple[str, str]) -> None:
     """`noise`: of the noisier one of the two machines as a whole."""
     room = max(1 + _LEAST, was.noise, now.noise, noise)
-    if not was.value or not now.value or max(now.value / was.value, was.value / now.value) <= room:
+    if was.apart(now) <= room:
         return
     word = "better" if (now.value > was.value) == now.more_is_better else "worse"
-    change = now.value / was.value - 1
+    change = f"{now.value / was.value - 1:+.0%}, {word}; noise {room - 1:.0%}" if was.value else word
+    values = f"{significant(was.value)}{_behind(was.unit)} {words[0]}, {significant(now.value)} {words[1]}"
     found.add(
-        f"{name}: {significant(was.value)} {was.unit} {words[0]}, {significant(now.value)} {words[1]} "
-        f"({change:+.0%}, {word}; noise {room - 1:.0%})",
-        kind="measurement", name=name, before=was.value, now=now.value, verdict=word,
-    )  # fmt: skip
+        f"{name}: {values} ({change})",
+        kind="measurement",
+        name=name,
+        before=was.value,
+        now=now.value,
+        verdict=word,
+    )
+
+
+def _behind(unit: str) -> str:
+    return f" {unit}" if unit else ""
 
 
 def _gravest(document: Document) -> dict[str, str]:
@@ -238,17 +318,20 @@ def _odd_measurements(found: Comparison, key: str, own: dict[str, Metric]) -> No
         others = [one.value for other, one in own.items() if other != name]
         usual = statistics.median(others)
         spread = max(abs(value - usual) for value in others) / usual if usual else 0.0
-        change = metric.value / usual - 1 if usual else 0.0
         room = max(_LEAST, 2 * spread, metric.noise - 1)
         # A ratio, so that three times as fast and a third as fast are equally far.
-        far = max(metric.value / usual, usual / metric.value) - 1 if usual and metric.value else 0.0
+        far = metric.apart(dataclasses.replace(metric, value=usual)) - 1
         if far > room:
-            word = "above" if change > 0 else "below"
-            better = (change > 0) == metric.more_is_better
+            better = (metric.value > usual) == metric.more_is_better
+            amount = f"{abs(metric.value / usual - 1):.0%} " if usual else ""
             found.add(
-                f"{name}: {key} is {abs(change):.0%} {word} the other {len(others)} ({significant(metric.value)} "
-                "against "
-                f"{significant(usual)} {metric.unit}), {'better' if better else 'worse'}",
-                kind="measurement", machine=name, name=key, value=metric.value, usual=usual,
+                f"{name}: {key} is {amount}{'above' if metric.value > usual else 'below'} the other {len(others)} "
+                f"({significant(metric.value)} against {significant(usual)}{_behind(metric.unit)}), "
+                f"{'better' if better else 'worse'}",
+                kind="measurement",
+                machine=name,
+                name=key,
+                value=metric.value,
+                usual=usual,
                 verdict="better" if better else "worse",
-            )  # fmt: skip
+            )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Level:
-    """How thorough an audit is. `seconds`: all of it, on two cores that do nothing else, and on busy ones."""
+    """How thorough an audit is. `seconds`: all of it, however busy the machine is. What has begun by then is ended."""
 
     name: str
     seconds: float
@@ -32,6 +32,17 @@ class Level:
     communicators: int  # made and destroyed, for leaks
     share: float  # seconds for each kind of work of the ranks: one that takes longer is cut short
     patience: float  # seconds for an answer: after these the ranks hang
+
+    @property
+    def ending(self) -> float:
+        """Of these seconds those that are kept for ending the ranks."""
+        return min(3.0, self.seconds / 10)
+
+    @property
+    def over(self) -> str:
+        """Why there was no time."""
+        more = "see --only" if self.name == "full" else "see --only and --full"
+        return f"the {self.seconds:.0f} s of this audit are over ({more})"
 
 
 LEVELS = {
@@ -85,6 +96,13 @@ class Context:
         return self.measured.on_gpus(self.library)
 
     @cached_property
+    def beside_on_cpus(self) -> Contest | None:
+        """Of another build of this library alone: NVIDIA's NCCL has no ranks in host memory."""
+        if self.library is None or not libraries.kind_of(self.library).stretto:
+            return None
+        return self.measured.beside_on_cpus(self.library)
+
+    @cached_property
     def costs(self) -> list[Costs]:
         if self.library is None:
             return []
@@ -100,7 +118,8 @@ class Context:
 
     @property
     def seconds_left(self) -> float:
-        return self.level.seconds - (time.monotonic() - self.began)
+        """Until what is looked at is ended."""
+        return self.level.seconds - self.level.ending - (time.monotonic() - self.began)
 
     def close(self) -> None:
         """Ends the ranks that measurements have started."""

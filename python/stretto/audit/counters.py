@@ -41,6 +41,7 @@ def allocations(context: Context) -> Iterator[Finding]:
             f"{text}, on rank {rank}",
             "none: memory is kept from the first operation of a kind on",
             subject=f"rank {rank}",
+            certainty="possible",
             cause="a library that allocates for each operation, or arrays that lie elsewhere each time",
             next_step="`stretto doctor --nccl` says which library ran; report it with this audit's JSON",
         )
@@ -64,6 +65,7 @@ def kernel(context: Context) -> Iterator[Finding]:
             f"on rank {rank}",
             "nothing that grows with operations: what they need is made with the communicator",
             subject=f"rank {rank}",
+            certainty="possible",
             cause="a leak in the library, in a plugin that it loads, or in what is preloaded",
             next_step="unset LD_PRELOAD and NCCL_PROFILER_PLUGIN and compare; ls -l /proc/PID/fd shows descriptors",
         )

@@ -25,16 +25,9 @@ import stretto
 import numpy
 stretto.threads(2, lambda comm: comm.all_reduce(numpy.ones(4, "float32")))
 """
-_DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-# Kind of plugin: the variable that names it, how its files begin, and how the table that it exports does.
-PLUGINS = {
-    "profiler": ("NCCL_PROFILER_PLUGIN", "libnccl-profiler", "ncclProfiler_v"),
-    "net": ("NCCL_NET_PLUGIN", "libnccl-net", "ncclNet"),
-    "tuner": ("NCCL_TUNER_PLUGIN", "libnccl-tuner", "ncclTunerPlugin_v"),
-}
 
 
-def _users(context: Context) -> list[tuple[str, Path]]:
+def users_of(context: Context) -> list[tuple[str, Path]]:
     """Whatever here is linked to libnccl.so.2: its name and its file."""
     found = [user for python in context.pythons for user in python.users]
     for program in context.programs:
@@ -45,7 +38,7 @@ def _users(context: Context) -> list[tuple[str, Path]]:
 @check("environment.loaded", "which libnccl.so.2 each Python, torch and program would load", Severity.ERROR)
 def loaded(context: Context) -> Iterator[Finding]:
     """The dynamic linker's rules decide it, and a search path inside the program goes before LD_LIBRARY_PATH."""
-    users = _users(context)
+    users = users_of(context)
     for name, file in users:
         library = libraries.find(SONAME, file, context.environment)
         if library is None:
@@ -53,6 +46,7 @@ def loaded(context: Context) -> Iterator[Finding]:
                 f"{name} finds no {SONAME}",
                 f"a {SONAME}, which {file} is linked to",
                 subject=name,
+                certainty="possible",
                 cause="it is not installed, or its folder is on no search path",
                 next_step="pip install nvidia-nccl-cu13, or set LD_PRELOAD to Stretto's (`stretto info` says "
                 "where it is)",
@@ -71,7 +65,7 @@ def loaded(context: Context) -> Iterator[Finding]:
 def missing_symbols(context: Context) -> Iterator[Finding]:
     """A library that is older than its user fails when it is loaded (PyTorch 2.14 and later need NCCL 2.30), or in the
     middle of a run. --library FILE says what a library that is not loaded yet would miss."""
-    for name, file in _users(context):
+    for name, file in users_of(context):
         library = context.library or libraries.find(SONAME, file, context.environment)
         if library is None:
             continue
@@ -82,6 +76,7 @@ def missing_symbols(context: Context) -> Iterator[Finding]:
                 f"{libraries.words(library)} lacks {', '.join(missing[:3])}{more}, which {name} needs",
                 f"all {len(libraries.symbols_of(file).wanted)} functions that {file} imports",
                 subject=name,
+                certainty="certain",
                 cause=f"the library is older than what {name} was built for",
                 next_step="use a newer libnccl.so.2: NVIDIA's that the package requires, or Stretto's",
             )
@@ -99,6 +94,7 @@ def two_libraries(context: Context) -> Iterator[Finding]:
         yield warning(
             listed,
             f"one {SONAME} that a program without a search path of its own can get",
+            certainty="certain",
             cause="several installations on LD_PRELOAD, LD_LIBRARY_PATH and the system's folders; the first one "
             "listed wins",
             next_step="take all but one out of LD_LIBRARY_PATH; `stretto doctor --nccl -- COMMAND` says what a "
@@ -126,6 +122,7 @@ def stale_library(context: Context) -> Iterator[Finding]:
             f"{libraries.words(stale[0])} stands on LD_LIBRARY_PATH",
             f"the installed {libraries.words(own)}",
             subject=str(stale[0]),
+            certainty="certain",
             cause="an older build was left there: what is measured below is that one, where programs take it",
             next_step=f"take {stale[0].parent} out of LD_LIBRARY_PATH, or install the package that is wanted there",
         )
@@ -150,6 +147,7 @@ def preload(context: Context) -> Iterator[Finding]:
             f"LD_PRELOAD names {gone[0]}, which is not there",
             "files that exist, on this host and in the container",
             subject=gone[0],
+            certainty="possible",
             cause="a path of another machine, or a package that was removed: programs get what they would get "
             "without it",
             next_step="set LD_PRELOAD to `python -c 'import stretto; print(stretto.nccl_library_path())'`, or unset it",
@@ -181,6 +179,7 @@ def unknown_variables(context: Context) -> Iterator[Finding]:
             measured,
             "a variable in `stretto info`'s list, or of NCCL 2.32",
             subject=name,
+            certainty="possible",
             cause="a misspelling, or a variable of another version",
             next_step=f"rename it to {close[0]}" if close else f"unset {name}",
         )
@@ -215,6 +214,7 @@ def refused_variables(context: Context) -> Iterator[Finding]:
         yield error(
             f"two ranks did not end an all-reduce within {_TRY_SECONDS} s",
             "a few milliseconds",
+            certainty="possible",
             cause="the environment, or a machine that runs nothing",
             next_step="run `NCCL_DEBUG=INFO stretto audit --only environment` and read what the ranks wait for",
         )
@@ -234,6 +234,7 @@ def refused_variables(context: Context) -> Iterator[Finding]:
         f"two ranks cannot run with this environment: {last}",
         "an all-reduce of two rank threads",
         subject=", ".join(names),
+        certainty="certain",
         cause=f"the value of {', '.join(names)}" if names else "see the sentence of the library",
         next_step=f"unset or mend {', '.join(names)}" if names else "mend what the sentence says",
     )
@@ -271,6 +272,7 @@ def contradictions(context: Context) -> Iterator[Finding]:
             measured,
             "variables that can all have an effect",
             subject=name,
+            certainty="certain",
             cause=why,
             next_step=f"unset {name} or mend it",
         )
@@ -305,74 +307,12 @@ def interface(context: Context) -> Iterator[Finding]:
             f"NCCL_SOCKET_IFNAME={wanted} fits none of {', '.join(names)}",
             "the name, or the beginning of the name, of an interface of this host",
             subject=wanted,
+            certainty="certain",
             cause="interfaces have other names on this host than on the one that the value is from",
             next_step="set it to one of those, or unset it",
         )
     else:
         yield ok(f"NCCL_SOCKET_IFNAME={wanted}: {', '.join(matching(wanted, names))}")
-
-
-@check("environment.plugins", "whether the profiler, net and tuner plugins can be loaded", Severity.WARNING)
-def plugins(context: Context) -> Iterator[Finding]:
-    """A plugin that does not load is left out with one line in a log that is off unless NCCL_DEBUG is set."""
-    for kind, (variable, beginning, table) in PLUGINS.items():
-        wanted = context.environment.get(variable, "")
-        if wanted in ("none", "STATIC_PLUGIN", "ib", "socket", "IB", "Socket"):
-            yield ok(f"{kind}: {variable}={wanted}", subject=kind)
-            continue
-        names = [wanted, f"{beginning}-{wanted}.so"] if wanted else [f"{beginning}.so"]
-        try:
-            found, why = _load_plugin(names, context)
-        except subprocess.TimeoutExpired as hanging:
-            yield warning(
-                f"{hanging.cmd[-1]} is not loaded within {hanging.timeout:g} s",
-                "a library that is loaded in milliseconds",
-                subject=kind,
-                cause="a constructor of the plugin, or of a library that it needs, waits for something",
-                next_step=f"set {variable}=none, or mend the plugin: a job that loads it hangs when it starts",
-            )
-            continue
-        if found and wanted and not _has_table(Path(found), table):
-            yield warning(
-                f"{variable}={wanted}: {found} exports no {table}...",
-                f"a library with a table of the {kind} interface",
-                subject=kind,
-                cause="it is no plugin of this kind",
-                next_step=f"set {variable} to a {kind} plugin, or unset it",
-            )
-        elif found:
-            yield ok(f"{kind}: {found} would be loaded", subject=kind)
-        elif wanted:
-            yield warning(
-                f"{variable}={wanted} cannot be loaded: {why}",
-                f"{names[0]} or {names[-1]} on the linker's search path",
-                subject=kind,
-                cause="the file is not there, is no library, or needs one that is not there",
-                next_step=f"set {variable} to the whole path of the plugin; `ldd` says what it needs",
-            )
-        else:
-            yield ok(f"{kind}: none", subject=kind)
-
-
-def _load_plugin(names: list[str], context: Context) -> tuple[str, str]:
-    """The first of the names that the linker takes, as a file where it can be told; else what it says of the first.
-    Raises subprocess.TimeoutExpired for one that hangs.
-    """
-    first = ""
-    for name in names:
-        done = child.run([sys.executable, "-c", _DLOPEN, name], _TRY_SECONDS, context.environment)
-        if done.returncode == 0:
-            file = name if "/" in name else str(libraries.find(name, Path(sys.executable), context.environment) or name)
-            return file, ""
-        said = done.stderr.strip().splitlines()
-        first = first or (said[-1].removeprefix("OSError: ") if said else f"status {done.returncode}")
-    return "", first
-
-
-def _has_table(file: Path, beginning: str) -> bool:
-    symbols = libraries.symbols_of(file.resolve()).defined
-    # A name that only the linker knows the place of is taken on trust.
-    return not file.is_file() or any(name.startswith(beginning) for name in symbols)
 
 
 @check("environment.configuration", "NCCL's configuration files", Severity.NOTE)
@@ -403,6 +343,7 @@ def kernels(context: Context) -> Iterator[Finding]:
         yield warning(
             f"{len(context.facts.gpus)} GPUs, and a package without GPU kernels",
             "kernels for the GPUs of this machine",
+            certainty="certain",
             cause="it was built where there was no nvcc",
             next_step="install a wheel with kernels, or build with CUDA 12.4 or newer (docs/installing.md)",
         )

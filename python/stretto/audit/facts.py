@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.audit.devices import offloads, redirecting_bridges, rings, xids
-from stretto.audit.gpus import Gpu, read_gpus
+from stretto.audit.gpus import Gpu, driver_cuda, read_gpus
 
 _UNLIMITED = resource.RLIM_INFINITY
 
@@ -47,6 +47,8 @@ class Facts:
     siblings: tuple[tuple[int, ...], ...] = ()  # allowed hardware threads that share a core
     cgroup_cores: float | None = None
     cgroup_memory: int | None = None
+    cgroup_pids: int | None = None  # processes and threads that it may have
+    cgroup_pids_used: int = 0
     cgroup_memory_used: int = 0  # without the file cache that the kernel gives back when it is needed
     memory_total: int = 1 << 34
     memory_available: int = 1 << 33
@@ -58,6 +60,8 @@ class Facts:
     clocksource: str = ""
     memory_nodes: tuple[int, ...] = ()  # NUMA nodes that memory may come from
     huge_pages_allowed: bool = True  # to this process
+    reserved_pages: int = 0  # bytes that are set aside for huge pages of the old kind
+    reserved_pages_free: int = 0
     huge_pages: str = ""  # what transparent huge pages of private memory are set to
     pressure: float | None = None  # percent of the last 10 s in which somebody waited for a core
     steal: float = 0.0  # share of processor time that the hypervisor gave to others, since boot
@@ -85,6 +89,7 @@ class Facts:
     xids: tuple[tuple[str, int, int], ...] | None = ()  # of the kernel's log: a GPU's place, the error, how often
     mps: bool = False  # NVIDIA's server for several processes on a GPU runs
     driver: str = ""  # NVIDIA's kernel module, loaded or not
+    driver_cuda: int | None = None  # the newest CUDA that it has: 12040 for 12.4
     gpus: tuple[Gpu, ...] = ()
     gpu_problem: str = ""
     kernel: str = ""
@@ -125,8 +130,11 @@ def cores_of(text: str) -> tuple[int, ...]:
 
 def _memory(root: Path) -> dict[str, Any]:
     lines = (line.split() for line in _text(root / "proc/meminfo").splitlines())
-    sizes = {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3}
+    sizes = {words[0].rstrip(":"): int(words[1]) << 10 * (len(words) == 3) for words in lines if len(words) in (2, 3)}
+    page = sizes.get("Hugepagesize", 0)
     return {
+        "reserved_pages": page * sizes.get("HugePages_Total", 0),
+        "reserved_pages_free": page * sizes.get("HugePages_Free", 0),
         "memory_total": sizes.get("MemTotal", 0),
         "memory_available": sizes.get("MemAvailable", 0),
         "swap_used": sizes.get("SwapTotal", 0) - sizes.get("SwapFree", 0),
@@ -173,7 +181,15 @@ def _cgroup(root: Path) -> dict[str, Any]:
         if limit is not None and limit < 1 << 60:
             memory.append((limit, max(0, (used or 0) - _reclaimable(folder))))
     tightest = min(memory, key=lambda one: one[0] - one[1], default=(None, 0))
+    tasks: list[tuple[int, int]] = []
+    for folder in _cgroup_folders(root, "pids"):
+        limit, used = _integer(_text(folder / "pids.max")), _integer(_text(folder / "pids.current"))
+        if limit is not None:
+            tasks.append((limit, used or 0))
+    fewest = min(tasks, key=lambda one: one[0] - one[1], default=(None, 0))
     return {
+        "cgroup_pids": fewest[0],
+        "cgroup_pids_used": fewest[1],
         "cgroup_cores": min(cores, default=None),
         "cgroup_memory": tightest[0],
         "cgroup_memory_used": tightest[1],
@@ -379,6 +395,7 @@ def read(root: Path = Path("/")) -> Facts:
         xids=xids(root),
         mps=_mps(root),
         driver=_text(root / "proc/driver/nvidia/version").partition("\n")[0],
+        driver_cuda=driver_cuda(root),
         gpus=gpus,
         gpu_problem=problem,
         kernel=os.uname().release,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from stretto.audit.context import Context
@@ -28,6 +28,8 @@ SECTIONS = {
     BETWEEN_HOSTS: "with --hosts or several ranks of a launcher: what lies between the hosts",
 }
 
+Certainty: TypeAlias = Literal["certain", "likely", "possible"]
+
 # How the note of a check begins that had nothing to go by.
 NOT_MEASURED = "not measured: "
 
@@ -49,7 +51,8 @@ class Severity(IntEnum):
 class Finding:
     """One thing that a check found. `subject` tells findings of one check apart: a pair of ranks, a file, a GPU.
 
-    `certainty`: certain (the kernel or the data say so), likely (a measurement, repeated) or possible.
+    `certainty` of the cause: certain (the kernel or the data say so), likely (a measurement, repeated) or possible (one
+    of several).
     """
 
     severity: Severity
@@ -74,12 +77,25 @@ def note(measured: str, expected: str = "", **more: str) -> Finding:
     return Finding(Severity.NOTE, measured, expected, **more)
 
 
-def warning(measured: str, expected: str, **more: str) -> Finding:
-    return Finding(Severity.WARNING, measured, expected, **more)
+def warning(
+    measured: str, expected: str, *, cause: str, next_step: str, certainty: Certainty, subject: str = ""
+) -> Finding:
+    """What asks for something to be done says why it is so, how sure that is, and what to do."""
+    return _whole(Finding(Severity.WARNING, measured, expected, cause, next_step, certainty, subject))
 
 
-def error(measured: str, expected: str, **more: str) -> Finding:
-    return Finding(Severity.ERROR, measured, expected, **more)
+def error(
+    measured: str, expected: str, *, cause: str, next_step: str, certainty: Certainty, subject: str = ""
+) -> Finding:
+    """Likewise."""
+    return _whole(Finding(Severity.ERROR, measured, expected, cause, next_step, certainty, subject))
+
+
+def _whole(finding: Finding) -> Finding:
+    for name in ("measured", "expected", "cause", "next_step"):
+        if not getattr(finding, name).strip():
+            raise ValueError(f"a finding above a note without its {name}: {finding}")
+    return finding
 
 
 def from_document(document: dict[str, Any]) -> Finding:

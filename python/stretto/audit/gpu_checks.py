@@ -10,6 +10,9 @@ from stretto.audit.finding import Finding, Severity, check, error, note, ok, war
 from stretto.audit.gpus import FABRIC_STATES, PEER_REASONS, THROTTLES
 from stretto.audit.words import bytes_text
 
+# A setting counts as lowered below this share of what the GPU comes with.
+_LOWERED = 0.95
+
 
 @check("machine.gpu-driver", "NVIDIA's driver and its library", Severity.ERROR)
 def gpu_driver(context: Context) -> Iterator[Finding]:
@@ -19,6 +22,7 @@ def gpu_driver(context: Context) -> Iterator[Finding]:
         yield error(
             f"a driver, and no GPU that can be asked: {facts.gpu_problem}",
             "NVML answers",
+            certainty="possible",
             cause="the driver was updated and the old module is still loaded, or the container lacks the library",
             next_step="reboot, or reload the module; in a container use the NVIDIA runtime",
         )
@@ -36,6 +40,7 @@ def gpu_modes(context: Context) -> Iterator[Finding]:
                 "MIG is on",
                 "off, for ranks that talk over NVLink",
                 subject=gpu.bus_id,
+                certainty="certain",
                 cause="the GPU was divided for other jobs",
                 next_step=f"nvidia-smi -i {gpu.bus_id} -mig 0 (needs root)",
             )
@@ -44,6 +49,7 @@ def gpu_modes(context: Context) -> Iterator[Finding]:
                 "compute mode EXCLUSIVE_PROCESS",
                 "DEFAULT, or MPS running",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="set for MPS",
                 next_step=f"nvidia-smi -i {gpu.bus_id} -c DEFAULT, or start the MPS daemon",
             )
@@ -84,11 +90,42 @@ def gpu_throttling(context: Context) -> Iterator[Finding]:
                 ", ".join(reasons),
                 "none",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="heat, a fan, or a power supply that asks for less",
                 next_step="nvidia-smi -q -d PERFORMANCE,TEMPERATURE; look at the fans and at the power supplies",
             )
         else:
             yield ok("not slowed down", subject=gpu.bus_id)
+
+
+@check("machine.gpu-clocks", "clocks and power that the GPUs are given", Severity.WARNING)
+def gpu_clocks(context: Context) -> Iterator[Finding]:
+    """Somebody may have lowered them, to save power or to repeat a measurement; the setting stays until the driver is
+    loaded again. The clocks of an idle GPU are low whatever they are set to, so the settings are looked at."""
+    for gpu in context.facts.gpus:
+        lowered = [
+            (f"{what} {now / scale:g} {unit}", f"{usual / scale:g} {unit}", option)
+            for what, now, usual, scale, unit, option in (
+                ("multiprocessors at", gpu.clock, gpu.clock_usual, 1, "MHz", "-rac"),
+                ("memory at", gpu.memory_clock, gpu.memory_clock_usual, 1, "MHz", "-rac"),
+                ("power of", gpu.power, gpu.power_usual, 1000, "W", "-pl"),
+            )
+            if now is not None and usual is not None and now < _LOWERED * usual
+        ]
+        for measured, usual, option in lowered:
+            yield warning(
+                f"set to {measured}",
+                f"{usual}, as the GPU comes",
+                subject=gpu.bus_id,
+                certainty="possible",
+                cause="nvidia-smi -ac or -pl, or a tool of the data centre that keeps power down",
+                next_step=f"nvidia-smi -i {gpu.bus_id} {option}{' ' + usual.split()[0] if option == '-pl' else ''} "
+                "(needs root), if it is not meant",
+            )
+        if not lowered:
+            yield ok("as the GPU comes" if gpu.power_usual or gpu.clock_usual else "not said", subject=gpu.bus_id)
+    if not context.facts.gpus:
+        yield ok("no GPUs")
 
 
 @check("machine.gpu-errors", "memory errors of the GPUs", Severity.ERROR)
@@ -100,6 +137,7 @@ def gpu_errors(context: Context) -> Iterator[Finding]:
                 f"{gpu.ecc_errors} uncorrected memory errors",
                 "none",
                 subject=gpu.bus_id,
+                certainty="likely",
                 cause="a failing row of memory",
                 next_step="drain the host; reset the GPU, which maps the row out; then return it",
             )
@@ -153,6 +191,7 @@ def gpu_peers(context: Context) -> Iterator[Finding]:
                 f"it cannot read the memory of {other}: {reason}",
                 "peer access between all GPUs of a job",
                 subject=f"{gpu.bus_id} and {other}",
+                certainty="possible",
                 cause="this kind of GPU or machine"
                 if by_kind
                 else "a setting of the driver or of the hypervisor, ACS, or slots of different sockets",
@@ -173,6 +212,7 @@ def gpu_fabric(context: Context) -> Iterator[Finding]:
                 f"joining the switches: {state}, status {gpu.fabric_status}",
                 "joined, status 0",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="the fabric manager does not run, is of another version than the driver, or has not finished",
                 next_step="systemctl status nvidia-fabricmanager; its log is /var/log/fabricmanager.log",
             )
@@ -191,6 +231,7 @@ def gpu_links(context: Context) -> Iterator[Finding]:
                 f"{gpu.links_inactive} NVLinks are off, others are on",
                 "all on",
                 subject=gpu.bus_id,
+                certainty="possible",
                 cause="a link that failed to train: a bridge, a baseboard or a switch",
                 next_step="nvidia-smi nvlink -s; reboot; then return it",
             )
@@ -243,6 +284,7 @@ def gpu_numa(context: Context) -> Iterator[Finding]:
                 f"on NUMA node {gpu.node}; allowed cores are on {', '.join(map(str, sorted(nodes)))}",
                 "allowed cores on the GPU's node",
                 subject=gpu.bus_id,
+                certainty="certain",
                 cause="the affinity of this process (taskset, Slurm, Kubernetes' topology manager)",
                 next_step=f"numactl --cpunodebind={gpu.node}",
             )

@@ -52,6 +52,7 @@ def data(context: Context) -> Iterator[Finding]:
                 f"{which}: {row['wrong']} wrong elements in all-reduces",
                 "none",
                 subject=which,
+                certainty="possible",
                 cause="memory or links of a GPU that change data, or a mistake of that library",
                 next_step="see machine.gpu-errors and machine.gpu-links; try other GPUs (CUDA_VISIBLE_DEVICES)",
             )
@@ -124,6 +125,7 @@ def beside(context: Context) -> Iterator[Finding]:
             f"without {name}: {reason.splitlines()[0]}",
             "a libnccl.so.2 that runs here, to compare with",
             subject=name,
+            certainty="possible",
             cause="it is not installed, does not fit this driver, or cannot run on these GPUs",
             next_step="NCCL_DEBUG=INFO shows why; --library FILE names another one",
         )

@@ -52,6 +52,12 @@ class Gpu:
     node: int | None = None
     refused_peers: tuple[tuple[str, int], ...] = ()  # whose memory it cannot read, and why: a key of PEER_REASONS
     fabric: int | None = None  # a key of FABRIC_STATES
+    clock: int | None = None  # MHz of the multiprocessors that programs are given
+    clock_usual: int | None = None  # as the GPU comes
+    memory_clock: int | None = None
+    memory_clock_usual: int | None = None
+    power: int | None = None  # mW that it may take
+    power_usual: int | None = None
     fabric_status: int = 0  # with which it joined the switches; 0 is well
 
 
@@ -162,6 +168,7 @@ def _read_gpu(device: _Device, all: list[_Device], root: Path) -> Gpu:
     throttles = device.number("nvmlDeviceGetCurrentClocksThrottleReasons", of=ctypes.c_ulonglong) or 0
     node = root / "sys/bus/pci/devices" / bus_id / "numa_node"
     uncorrected, volatile = 1, 0
+    multiprocessors, memories = 1, 2  # nvmlClockType_t
     fabric, fabric_status = device.fabric()
     return Gpu(
         name=device.name(),
@@ -181,9 +188,32 @@ def _read_gpu(device: _Device, all: list[_Device], root: Path) -> Gpu:
         bar1=bar1.total if bar1 else None,
         node=int(node.read_text()) if node.is_file() else None,
         refused_peers=device.refused(all),
+        clock=device.number("nvmlDeviceGetApplicationsClock", multiprocessors),
+        clock_usual=device.number("nvmlDeviceGetDefaultApplicationsClock", multiprocessors),
+        memory_clock=device.number("nvmlDeviceGetApplicationsClock", memories),
+        memory_clock_usual=device.number("nvmlDeviceGetDefaultApplicationsClock", memories),
+        power=device.number("nvmlDeviceGetPowerManagementLimit"),
+        power_usual=device.number("nvmlDeviceGetPowerManagementDefaultLimit"),
         fabric=fabric,
         fabric_status=fabric_status,
     )
+
+
+def driver_cuda(root: Path, library: str = _LIBRARY) -> int | None:
+    """The newest CUDA that the driver has, as 12040 for 12.4; None where there is no driver, or it does not say."""
+    if not (root / "proc/driver/nvidia/version").exists() and library == _LIBRARY:
+        return None
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        return None
+    asked, version = getattr(nvml, "nvmlSystemGetCudaDriverVersion_v2", None), ctypes.c_int()
+    if asked is None or nvml.nvmlInit_v2() != 0:
+        return None
+    try:
+        return int(version.value) if asked(ctypes.byref(version)) == 0 else None
+    finally:
+        nvml.nvmlShutdown()
 
 
 def read_gpus(root: Path, library: str = _LIBRARY) -> tuple[tuple[Gpu, ...], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stretto.audit.causes import Cause, chosen, in_between
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, note, ok, warning
 from stretto.audit.measurements import Platform
@@ -16,6 +17,11 @@ _EAGER = 10.0
 # What it takes to wake a thread that sleeps, as who wakes it sees it; on virtual machines 2 to 6 us were seen.
 _WAKE_NS = 6000.0
 _EAGER_US = 20.0
+_SLOW = Cause(
+    "a library that does more than it should, or memory that it needs lies elsewhere: no file is preloaded, no plugin "
+    "and no log is on, and the clock is fast",
+    "`stretto doctor --nccl` says which library ran; report it with this audit's JSON",
+)
 
 
 def call_ns(platform: Platform, empty: float) -> float:
@@ -29,25 +35,22 @@ def stream_ns(platform: Platform, empty: float) -> float:
     return call_ns(platform, empty) + _WAKE_NS
 
 
-def _judged(context: Context, way: str, what: str, model: float, cause: str, next_step: str) -> Iterator[Finding]:
+def _judged(context: Context, way: str, what: str, model: float, otherwise: Cause = _SLOW) -> Iterator[Finding]:
     costs, platform = context.measured.launch, context.measured.platform
     best, empty = min(costs[way]), min(costs["empty"])
     noise = noise_of(platform)
     text = f"{what} {significant(best)} ns at best; a call that only reads a number {significant(empty)} ns"
     if best > SLACK * noise * model:
+        cause, next_step, certainty = chosen(list(in_between(context)), otherwise)
         yield warning(
             text,
             f"{significant(model)} ns by the model, and no more than {SLACK:g} times that (machine noise {noise:.1f})",
-            certainty="likely",
+            certainty=certainty,
             cause=cause,
             next_step=next_step,
         )
     else:
         yield ok(text, f"{significant(model)} ns by the model")
-
-
-_SLOW = "a profiler plugin, a log, a slow clock, or a library in between that does more than it should"
-_NEXT = "unset NCCL_PROFILER_PLUGIN, NCCL_DEBUG and LD_PRELOAD, and compare; machine.clocksource and platform.clock"
 
 
 @check("launch.call", "what a call costs the rank that makes it", Severity.WARNING)
@@ -56,7 +59,7 @@ def call(context: Context) -> Iterator[Finding]:
     the library. The model: a call that only reads a number, two looks at the clock, a lock and a counter, all measured
     in the same run."""
     model = call_ns(context.measured.platform, min(context.measured.launch["empty"]))
-    yield from _judged(context, "call", "a call costs", model, _SLOW, _NEXT)
+    yield from _judged(context, "call", "a call costs", model)
 
 
 @check("launch.group", "what a call costs in a group", Severity.WARNING)
@@ -64,7 +67,7 @@ def group(context: Context) -> Iterator[Finding]:
     """ncclGroupStart, eight of these calls, ncclGroupEnd: programs with many small arrays submit them so. Beside a call
     for itself an operation is kept in a list meanwhile, which the model counts as another call."""
     model = 2 * call_ns(context.measured.platform, min(context.measured.launch["empty"]))
-    yield from _judged(context, "group", "each of eight calls in a group costs", model, _SLOW, _NEXT)
+    yield from _judged(context, "group", "each of eight calls in a group costs", model)
 
 
 @check("launch.stream", "what a call costs that does not wait", Severity.WARNING)
@@ -72,8 +75,8 @@ def stream(context: Context) -> Iterator[Finding]:
     """With a stream of the host the call returns at once, and a thread does the work. The model is a call and the
     system call that wakes that thread, if it sleeps."""
     model = stream_ns(context.measured.platform, min(context.measured.launch["empty"]))
-    cause = f"{_SLOW}; or cores on which the thread that works takes the caller's time"
-    yield from _judged(context, "stream", "a call on a stream costs", model, cause, _NEXT)
+    shared = Cause(f"{_SLOW.text}; or the thread that works takes its caller's core", _SLOW.next_step)
+    yield from _judged(context, "stream", "a call on a stream costs", model, shared)
 
 
 @check("launch.gpu", "the smallest all-reduce of GPUs, call by call and in a graph", Severity.NOTE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stretto.audit import child
-from stretto.loaded import SONAME, identify, needs_of
+from stretto.loaded import SONAME, Library, identify, needs_of
 
 _DYNSYM = 11
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -148,9 +148,15 @@ def needers(program: Path, environment: Mapping[str, str]) -> list[Path]:
     return found
 
 
+@functools.lru_cache(maxsize=64)
+def kind_of(file: Path) -> Library:
+    """Whose it is, and its version. NVIDIA's are hundreds of megabytes to read: once is enough."""
+    return identify(str(file.resolve()))
+
+
 def words(file: Path) -> str:
     """ "/usr/lib/libnccl.so.2 (NCCL 2.30.7)"."""
-    library = identify(str(file.resolve()))
+    library = kind_of(file)
     kind = {True: "Stretto", False: "NCCL", None: "not readable"}[library.stretto]
     return f"{file} ({kind}{' ' + library.version if library.version else ''})"
 

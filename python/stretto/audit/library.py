@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import platform
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from stretto.audit import child, libraries
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
+from stretto.audit.gpu_ranks import rows_by_size
+from stretto.audit.words import bytes_text, microseconds
+from stretto.bench.measure import SUBJECT
 from stretto.loaded import SONAME, identify, needs_of
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _LOAD_SECONDS = 60
+# How many times slower than another build of the same library nothing but a fault makes this one.
+_BESIDE = 3.0
 # Prints the version that it says and the files that came with it, or why it is not loaded. A library may print too,
 # when it is loaded or when the process ends: what counts is the line with the mark, and the process ends at once.
 _MARK = "stretto audit: "
@@ -92,6 +99,7 @@ def file(context: Context) -> Iterator[Finding]:
             f"{library} is {'code for ' + machine if is_code else 'no library'}",
             f"a shared library for {platform.machine()}",
             subject=str(library),
+            certainty="possible",
             cause="a package for another machine, or a file that was cut off or is a linker script",
             next_step="pip install nvidia-nccl-cu13 here, or build it on this machine",
         )
@@ -102,6 +110,7 @@ def file(context: Context) -> Iterator[Finding]:
             f"{libraries.words(library)} calls itself {soname or 'nothing'}",
             f"{SONAME}, the name that programs are linked to",
             subject=str(library),
+            certainty="possible",
             cause="it was linked without -soname, or is another library",
             next_step=f"LD_PRELOAD={library} has no effect on programs that look for {SONAME}; link it with its name",
         )
@@ -121,6 +130,7 @@ def needs(context: Context) -> Iterator[Finding]:
         yield error(
             f"{context.library} needs {', '.join(missing)}, and nothing here has that name",
             f"{', '.join(found)}",
+            certainty="possible",
             cause="a library that it was built with is not installed, or its folder is on no search path",
             next_step="install what has it; LD_LIBRARY_PATH names its folder",
         )
@@ -139,6 +149,7 @@ def loads(context: Context) -> Iterator[Finding]:
         yield error(
             f"{context.library} is not loaded: {loading.problem}",
             "a library that is loaded and says its version",
+            certainty="possible",
             cause="it was built for a newer C library or CUDA than is here, or is no NCCL",
             next_step=f"ldd -v {context.library}; use a build for this system",
         )
@@ -146,6 +157,7 @@ def loads(context: Context) -> Iterator[Finding]:
         yield warning(
             f"it says that it is {loading.version}, and {written.version} is written in it",
             "one version",
+            certainty="possible",
             cause="it passes calls on to another library, or was changed",
             next_step="see the files that it loads: " + ", ".join(loading.files),
         )
@@ -169,6 +181,7 @@ def functions(context: Context) -> Iterator[Finding]:
         yield warning(
             f"{context.library} has no ncclAllReduce; it has {text}",
             "a library with NCCL's functions",
+            certainty="possible",
             cause="another library under this name, or one whose symbols were stripped or hidden",
             next_step=f"nm -D {context.library} | grep ncclAllReduce",
         )
@@ -183,6 +196,60 @@ def functions(context: Context) -> Iterator[Finding]:
         )
     else:
         yield ok(f"{text}, the same")
+
+
+@check("library.speed", "five collectives of CPU ranks, against this package's library", Severity.WARNING)
+def speed(context: Context) -> Iterator[Finding]:
+    """Of another build of Stretto, such as one of before a change: both run in turns, by the same program, and every
+    result is verified. NVIDIA's NCCL has no ranks in host memory; gpus.beside has it."""
+    contest = context.beside_on_cpus
+    if contest is None:
+        return
+    for name, reason in contest.failures.items():
+        yield warning(
+            f"without {name}: {reason.splitlines()[0]}",
+            "a library whose ranks run here",
+            subject=name,
+            certainty="possible",
+            cause="the file is cut off, was built for another system, or the ranks were refused something",
+            next_step=f"LD_PRELOAD={context.library} stretto bench all_reduce says more",
+        )
+    noise = statistics.median(row["us_median"] / row["us_min"] for row in contest.rows)
+    for collective in dict.fromkeys(row["collective"] for row in contest.rows):
+        own = [row for row in contest.rows if row["collective"] == collective]
+        sizes = {size: rows for size, rows in rows_by_size(own).items() if len(rows) == 2}
+        if sizes:
+            yield _compared(collective, sizes, noise)
+
+
+def _compared(collective: str, sizes: dict[int, dict[str, Any]], noise: float) -> Finding:
+    (ours, theirs) = (SUBJECT, next(name for name in next(iter(sizes.values())) if name != SUBJECT))
+    wrong = [f"{name} at {bytes_text(size)}" for size, rows in sizes.items() for name in rows if rows[name]["wrong"]]
+    if wrong:
+        return error(
+            f"{collective}: wrong elements by {', '.join(wrong)}",
+            "none",
+            subject=collective,
+            certainty="possible",
+            cause="a mistake of that library, or data that are changed on their way; see the correctness section",
+            next_step="stretto audit --only correctness, with and without LD_PRELOAD of that library",
+        )
+    times = {size: rows[ours]["us_min"] / rows[theirs]["us_min"] for size, rows in sizes.items()}
+    worst = max(times, key=times.__getitem__)
+    text = f"{collective}: " + ", ".join(
+        f"{bytes_text(size)} {microseconds(rows[ours]['us_min'])} against {microseconds(rows[theirs]['us_min'])}"
+        for size, rows in sizes.items()
+    )
+    if times[worst] > _BESIDE * noise:
+        return warning(
+            f"{text}; {times[worst]:.1f} times at {bytes_text(worst)}",
+            f"no more than {_BESIDE * noise:.1f} times the other's time, at best",
+            subject=collective,
+            certainty="possible",
+            cause="a library in between that one of them alone is behind, or a build that became slower",
+            next_step=f"unset LD_PRELOAD, and compare; `stretto explain {collective} {worst}` by each of them",
+        )
+    return ok(text, subject=collective)
 
 
 def _some(names: list[str]) -> str:

@@ -127,6 +127,7 @@ def leaks(context: Context) -> Iterator[Finding]:
                 f"each communicator leaves {' and '.join(listed)} behind on rank {rank}",
                 f"nothing, over {made} communicators",
                 subject=f"rank {rank}",
+                certainty="possible",
                 cause="a leak in the library, in a plugin that it loads, or in what is preloaded",
                 next_step="unset LD_PRELOAD and NCCL_PROFILER_PLUGIN and compare; report it with this audit's JSON",
             )

@@ -12,6 +12,8 @@ from stretto.audit.words import bytes_text
 _DESCRIPTORS_OF_A_RANK = 16
 _THREADS_OF_A_RANK = 4
 _PORTS_OF_A_RANK = 4
+# Of memory so much may lie idle as reserved huge pages before it is told of: a twentieth.
+_SHARE_OF_RESERVED = 20
 # With these drivers the processor sets its frequency itself: "powersave" is the usual balance, and no lowest frequency.
 _OWN_FREQUENCY = {"intel_pstate", "amd-pstate-epp"}
 
@@ -26,6 +28,7 @@ def cores(context: Context) -> Iterator[Finding]:
         yield warning(
             f"{allowed} core{'s' * (allowed > 1)} for {context.ranks} ranks",
             "a core for each rank: otherwise every hand-over is a switch of threads",
+            certainty="certain",
             cause=f"this process may use {allowed} of {facts.cores_online} cores (taskset, cpuset, Slurm's binding)"
             if cut
             else f"the machine has no more ({facts.cores_online})",
@@ -45,6 +48,7 @@ def cpu_quota(context: Context) -> Iterator[Finding]:
         yield warning(
             f"the cgroup may use {quota:g} cores' time",
             f"{wanted} cores' time, as the ranks spin while they wait",
+            certainty="certain",
             cause="a limit of the container (docker --cpus, Kubernetes limits.cpu)",
             next_step="raise the limit to a whole core for each rank, or bind cores with a cpuset instead",
         )
@@ -128,6 +132,7 @@ def clocksource(context: Context) -> Iterator[Finding]:
         yield warning(
             f"clocksource {source}",
             "tsc, kvm-clock or arch_sys_counter, which are read without a system call",
+            certainty="possible",
             cause="the kernel found the processor's counter unstable, or was told to use another clock",
             next_step="look for 'clocksource' in dmesg; boot with tsc=reliable where the hypervisor guarantees it",
         )
@@ -148,6 +153,7 @@ def memory(context: Context) -> Iterator[Finding]:
         yield error(
             text,
             f"{bytes_text(wanted)}: 64 MB for each of {context.ranks} ranks",
+            certainty="certain",
             cause="the limit of the container" if limited else "other programs hold the memory",
             next_step="raise the memory limit (docker --memory, limits.memory)" if limited else "end what holds it",
         )
@@ -194,6 +200,7 @@ def numa(context: Context) -> Iterator[Finding]:
             f"{', '.join(map(str, facts.memory_nodes))} alone",
             "memory of the node that a rank runs on",
             subject=f"node {apart[0]}",
+            certainty="possible",
             cause="memory and cores were bound apart (numactl --membind, cpuset.mems), or that node has no memory",
             next_step=f"numactl --cpunodebind={facts.memory_nodes[0]} --membind={facts.memory_nodes[0]}",
         )
@@ -209,7 +216,7 @@ def numa(context: Context) -> Iterator[Finding]:
         yield ok(text or "one node")
 
 
-@check("machine.huge-pages", "transparent huge pages", Severity.NOTE)
+@check("machine.huge-pages", "huge pages, transparent and reserved", Severity.NOTE)
 def huge_pages(context: Context) -> Iterator[Finding]:
     """Buffers of many megabytes are touched for the first time in a tenth of the time by pages of 2 MB."""
     if not context.facts.huge_pages_allowed:
@@ -218,6 +225,14 @@ def huge_pages(context: Context) -> Iterator[Finding]:
             "the machine's setting for all; the platform section says what they are worth here",
             cause="prctl(PR_SET_THP_DISABLE) of whoever started it: a launcher, or a container's runtime",
             next_step="start it in another way: THP_enabled in /proc/PID/status says from which process on it holds",
+        )
+    elif (unused := context.facts.reserved_pages_free) > context.facts.memory_total // _SHARE_OF_RESERVED:
+        yield note(
+            f"{bytes_text(context.facts.reserved_pages)} of memory are set aside for huge pages of a fixed number, and "
+            f"{bytes_text(unused)} of these are not used",
+            "none, or those that a program here asks for: ranks have transparent huge pages, and get none of these",
+            cause="vm.nr_hugepages, hugepages= of the kernel's command line, or a setting for a database or for DPDK",
+            next_step="sysctl vm.nr_hugepages=0 (needs root), if nothing here needs them",
         )
     elif context.facts.huge_pages == "never":
         yield note(
@@ -247,6 +262,7 @@ def shm_size(context: Context) -> Iterator[Finding]:
         yield (warning if facts.shm_size is None or full else error)(
             size,
             f"{bytes_text(wanted)}: 32 MB for each of {context.ranks} ranks",
+            certainty="certain",
             cause="files that other jobs left there" if full else "the container's default",
             next_step="ls -l /dev/shm, and remove what no process has open"
             if full
@@ -264,6 +280,7 @@ def temporary(context: Context) -> Iterator[Finding]:
         yield error(
             f"no file can be made in it: {problem}",
             "a folder that this user can write to",
+            certainty="possible",
             cause="TMPDIR names a folder that is not there or full, or the root file system is read-only",
             next_step="set TMPDIR to a folder that can be written to",
         )
@@ -281,6 +298,7 @@ def nofile(context: Context) -> Iterator[Finding]:
         yield error(
             f"{limit} open files at most",
             f"{wanted}: {_DESCRIPTORS_OF_A_RANK} for each of {context.ranks} ranks, and 64 of the program",
+            certainty="certain",
             cause="RLIMIT_NOFILE is low (ulimit -n)",
             next_step=f"ulimit -n {hard if hard is not None and hard >= wanted else 65536}"
             + ("" if hard is None or hard >= wanted else ", as root or in limits.conf: the hard limit is low too"),
@@ -291,12 +309,24 @@ def nofile(context: Context) -> Iterator[Finding]:
 
 @check("machine.nproc", "processes and threads", Severity.ERROR)
 def nproc(context: Context) -> Iterator[Finding]:
-    """A rank that cannot start its thread fails when it joins. The limit counts all processes of the user."""
-    limit, wanted = context.facts.nproc, 32 + _THREADS_OF_A_RANK * context.ranks
+    """A rank that cannot start its thread fails when it joins. One limit counts all processes of the user, and one, of
+    a container, those of the cgroup, root's among them."""
+    facts = context.facts
+    limit, wanted = facts.nproc, 32 + _THREADS_OF_A_RANK * context.ranks
+    if facts.cgroup_pids is not None and facts.cgroup_pids - facts.cgroup_pids_used < wanted:
+        yield error(
+            f"{facts.cgroup_pids_used} of the {facts.cgroup_pids} processes and threads that the cgroup may have",
+            f"{wanted} more",
+            subject="cgroup",
+            certainty="possible",
+            cause="pids.max of the cgroup: a limit of the container, of a service or of a login session",
+            next_step="docker run --pids-limit, Kubernetes' podPidsLimit, or TasksMax of the service",
+        )
     if limit is not None and limit < wanted:
         yield error(
             f"{limit} processes and threads of this user at most",
             f"{wanted} and what else runs",
+            certainty="certain",
             cause="RLIMIT_NPROC is low (ulimit -u)",
             next_step="ulimit -u 4096",
         )
@@ -313,6 +343,7 @@ def address_space(context: Context) -> Iterator[Finding]:
         yield error(
             f"{bytes_text(limit)} of address space at most",
             bytes_text(wanted),
+            certainty="certain",
             cause="RLIMIT_AS is low (ulimit -v)",
             next_step="ulimit -v unlimited; limit memory by a cgroup instead",
         )
@@ -347,6 +378,7 @@ def map_count(context: Context) -> Iterator[Finding]:
         yield warning(
             f"vm.max_map_count={context.facts.max_map_count}",
             "65530, the kernel's default",
+            certainty="certain",
             cause="it was lowered",
             next_step="sysctl vm.max_map_count=65530",
         )
@@ -378,6 +410,7 @@ def seccomp(context: Context) -> Iterator[Finding]:
         yield error(
             f"refused: {', '.join(facts.refused)}",
             "the calls that ranks are made of",
+            certainty="possible",
             cause="a seccomp filter" if facts.seccomp == 2 else "an old kernel, or a security module",
             next_step="docker run --security-opt seccomp=unconfined, or a profile that allows them",
         )
@@ -392,6 +425,7 @@ def loopback(context: Context) -> Iterator[Finding]:
         yield error(
             f"a connection over loopback fails: {context.facts.loopback}",
             "127.0.0.1 answers",
+            certainty="possible",
             cause="the loopback interface is down (a new network namespace), or a firewall drops its packets",
             next_step="ip link set lo up",
         )
@@ -411,6 +445,7 @@ def ports(context: Context) -> Iterator[Finding]:
         yield error(
             text,
             f"{wanted} for {context.ranks} ranks",
+            certainty="certain",
             cause="net.ipv4.ip_local_port_range is narrow"
             if few
             else "connections of other programs, many of them closed",
@@ -418,7 +453,11 @@ def ports(context: Context) -> Iterator[Finding]:
         )
     elif free < total / 20:
         yield warning(
-            text, "one in twenty free", cause="connections of other programs", next_step="`ss -s` says whose they are"
+            text,
+            "one in twenty free",
+            certainty="certain",
+            cause="connections of other programs",
+            next_step="`ss -s` says whose they are",
         )
     else:
         yield ok(text)

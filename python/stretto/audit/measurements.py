@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import statistics
@@ -19,24 +20,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import stretto
-from stretto import _native
 from stretto.audit import beside, child
+from stretto.audit.implementations import OnePair, OtherBuild, other
 from stretto.audit.ladder import Step, steps_of
+from stretto.audit.progress import LOOK_SECONDS, Progress, waited_for
 from stretto.bench.drivers import Missing, find_driver
-from stretto.bench.gpu import count_gpus, find_nccl, launch_library
-from stretto.bench.job import Job, JobError, Launch, Unsupported
+from stretto.bench.gpu import count_gpus
+from stretto.bench.job import Job, JobError, Launch, Reply, Unsupported
 from stretto.bench.measure import SUBJECT, Turns
 from stretto.bench.options import MOST_GPU_RANKS, Options
 from stretto.bench.peers import Memcpy, Nccl, Peer, Stretto
 from stretto.bench.rows import FLOOR, Row, row_of
-from stretto.loaded import identify
 
 if TYPE_CHECKING:
     from stretto.audit.context import Level
 
 _LADDER = {"quick": 32, "default": 8, "full": 2}  # from 8 B to 1 MB by this factor
 _LARGE = {"quick": ("4M", "4M"), "default": ("1M", "16M"), "full": ("1M", "64M")}
+_FIVE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+_LARGEST_BESIDE = {"quick": "256K", "default": "4M", "full": "64M"}
 _LARGEST_ON_GPUS = {"quick": "4M", "default": "64M", "full": "1G"}
 _MOST_PAIRS = {"quick": 0, "default": 4, "full": MOST_GPU_RANKS}  # each takes some seconds to start
 _START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
@@ -49,6 +51,8 @@ _MOST_NOISE = 10.0
 # Ranks of the audit that are killed are no job that `stretto doctor` should tell of. As long as they live their flight
 # recorders can be read by process; a folder would keep one of each of a thousand communicators.
 _NO_TRACES = {"STRETTO_FLIGHT_DIR": "none", "STRETTO_FLIGHT_LATE": "0"}
+# Seconds without a new operation after which ranks that have their cores hang, where there is no time to wait longer.
+_HANGS_AFTER = 5.0
 # Of the memory that is free, what measuring the platform may take.
 _SHARE_OF_MEMORY = 8
 
@@ -141,33 +145,6 @@ class Contest:
     shared: bool = False
 
 
-class OnePair(Stretto):
-    """On two GPUs of the machine. `visible`: as CUDA_VISIBLE_DEVICES names them."""
-
-    def __init__(self, visible: str) -> None:
-        self._visible = visible
-
-    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
-        launch = super().launch(options, folder, buffer_bytes)
-        here = {"CUDA_VISIBLE_DEVICES": self._visible}
-        return dataclasses.replace(launch, environment={**launch.environment, **here})
-
-
-class Beside(Peer):
-    """Another build of this library, whose ranks may share a GPU."""
-
-    name = "stretto-beside"
-    note = "the libnccl.so.2 of --library"
-
-    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
-        return launch_library(self.name, find_nccl(options), options, folder, buffer_bytes)
-
-
-def _other(library: Path | None) -> Peer:
-    """What stands beside this package's library on GPUs."""
-    return Beside() if library is not None and identify(str(library)).stretto else Nccl()
-
-
 class Measurements:
     """`left`: seconds until the audit should end; `room`: bytes that may still be allocated. What fails once is not
     asked again: the reason stays.
@@ -182,22 +159,60 @@ class Measurements:
         room: Callable[[], int],
     ) -> None:
         self.ranks, self.level = ranks, level
-        self._say, self._left, self._room = say, left, room
+        self._tell, self._left, self._room = say, left, room
+        self._doing = ""
+        self._asked: tuple[str, Progress] | None = None  # a job that has not answered yet
         self._jobs: dict[str, Job] = {}
         self._broken = ""
         self._platform_failure: Unmeasured | None = None
         self.replies: dict[str, list[dict[str, Any]]] = {}
 
     def close(self) -> None:
-        """Asks the ranks to end, so that they close their communicators, and kills what does not."""
+        """Asks the ranks to end, so that they close their communicators, and kills what does not. Half of the time that
+        is kept for the end is for asking.
+        """
         try:
             for job in self._jobs.values():
-                job.close()
+                job.close(max(0.1, (self._left() + self.level.ending / 2) / 2))
         finally:
             for job in self._jobs.values():
                 job.kill()
             if "_folder" in self.__dict__:
                 self._folder.cleanup()
+
+    def end_now(self) -> tuple[str, bool]:
+        """At the end of the audit's time: ends what has not answered. What was being done, with what the flight
+        recorders say of ranks that were asked; and whether these hang.
+        """
+        words, hang = self._doing, False
+        if self._asked is not None:
+            use, progress = self._asked
+            progress()
+            hang = progress.silent > _HANGS_AFTER and not progress.starved
+            words += f", and no operation began in the last {progress.silent:.0f} s" if hang else ""
+            words += waited_for(self._jobs[use].pids)
+        for job in self._jobs.values():
+            job.kill()
+        self._jobs.clear()
+        self._broken = "the time of this audit is over"
+        return words, hang
+
+    def _say(self, doing: str) -> None:
+        self._doing = doing
+        self._tell(doing)
+
+    def _ask(self, use: str, words: str, more_seconds: float = 0) -> list[Reply]:
+        """The answers of a job's ranks, which are waited for as long as they begin operations."""
+        job, patience = self._jobs[use], self.level.patience + more_seconds
+        progress = Progress(job.pids, patience)
+        self._asked = use, progress
+        try:
+            replies = job.ask(words, patience, progress, math.ceil(patience / LOOK_SECONDS))
+        except Exception:  # Not OutOfTime: then it is told what was waited for.
+            self._asked = None
+            raise
+        self._asked = None
+        return replies
 
     # ---- The platform -------------------------------------------------------------------------------------------
 
@@ -267,14 +282,14 @@ class Measurements:
         options = Options(ranks=self.ranks, rounds=1)
         factor = _LADDER[self.level.name]
         try:
-            job = self._start_peer("ladder", Stretto(), options, 1 << 20)
+            self._start_peer("ladder", Stretto(), options, 1 << 20)
             found = []
             for size in [*(8 * factor**step for step in range(17) if 8 * factor**step < 1 << 20), 1 << 20]:
                 words = f"prepare collective=all_reduce type=float32 op=sum count={size // 4} root=0 in_place=0 check=1"
-                prepared = job.ask(words, self.level.patience, _Progress(job.pids))
+                prepared = self._ask("ladder", words)
                 wrong = sum(int(reply["wrong"]) for reply in prepared)
                 samples = max(20, self.level.samples // (1 + size // (256 << 10)))
-                replies = job.ask(f"stamps count={samples}", self.level.patience, _Progress(job.pids))
+                replies = self._ask("ladder", f"stamps count={samples}")
                 found.append(steps_of(size, replies, wrong))
         except (Missing, Unsupported) as reason:
             raise Unmeasured(str(reason)) from reason
@@ -290,8 +305,8 @@ class Measurements:
         self._say("measuring what a call costs")
         words = f"launch calls={_CALLS_OF_A_BATCH} batches={_BATCHES[self.level.name]}"
         try:
-            job = self._start_peer("launch", Stretto(), Options(ranks=1, rounds=1, bind="none"), 4096)
-            (reply,) = job.ask(words, self.level.patience, _Progress(job.pids))
+            self._start_peer("launch", Stretto(), Options(ranks=1, rounds=1, bind="none"), 4096)
+            (reply,) = self._ask("launch", words)
         except (Missing, Unsupported) as reason:
             raise Unmeasured(str(reason)) from reason
         except JobError as error:
@@ -318,12 +333,30 @@ class Measurements:
             raise self._failure("large all-reduces", found.failures[SUBJECT])
         return found.rows
 
+    def beside_on_cpus(self, library: Path) -> Contest:
+        """Five collectives of ranks in host memory by this package's library and by another build of it, in turns."""
+        self._expect_whole()
+        self._say("measuring five collectives of two libraries")
+        options = Options(
+            ranks=self.ranks,
+            min_bytes="1K",
+            max_bytes=_LARGEST_BESIDE[self.level.name],
+            factor=16,
+            rounds=self.level.turns,
+            budget_ms=8,
+            timeout=self.level.patience,
+        )
+        found = self._contest("two libraries", options, [Stretto(), OtherBuild(library)], _FIVE)
+        if SUBJECT in found.failures:
+            raise self._failure("collectives beside another library", found.failures[SUBJECT])
+        return found
+
     def on_gpus(self, library: Path | None) -> Contest:
         """All-reduces between all GPUs, in CUDA graphs: this package's library and another one in turns."""
         self._expect_whole()
         options = dataclasses.replace(self._gpu_options(), nccl=library)
         self._say(f"measuring all-reduces of {options.ranks} ranks on GPUs")
-        found = self._contest("GPUs", options, [Stretto(), _other(library)])
+        found = self._contest("GPUs", options, [Stretto(), other(library)])
         if SUBJECT in found.failures:
             raise self._failure("all-reduces between GPUs", found.failures[SUBJECT])
         return found
@@ -340,7 +373,7 @@ class Measurements:
         jobs: dict[str, Job] = {}
         startups: dict[str, float] = {}
         failed: list[beside.Costs] = []
-        for peer in (Stretto(), _other(library)):
+        for peer in (Stretto(), other(library)):
             use = f"costs of {peer.name}"
             try:
                 launch = peer.launch(options, self._own_folder(use), _LITTLE)
@@ -364,7 +397,7 @@ class Measurements:
             self._end(f"costs of {name}")
         for costs in found:
             if costs.name != SUBJECT and not costs.problem:
-                costs.phases = self._said_phases(_other(library), options) or costs.phases
+                costs.phases = self._said_phases(other(library), options) or costs.phases
         return found + failed
 
     def _said_phases(self, peer: Peer, options: Options) -> dict[str, float]:
@@ -446,8 +479,10 @@ class Measurements:
             found[first, second] = rate * row["us_median"] / row["us_min"], rate
         return found
 
-    def _contest(self, use: str, options: Options, peers: list[Peer]) -> Contest:
-        """The first peer must start; another that is not here, or does not start, is left out and told of."""
+    def _contest(self, use: str, options: Options, peers: list[Peer], collectives: tuple[str, ...] = ()) -> Contest:
+        """The first peer must start; another that is not here, or does not start, is left out and told of.
+        `collectives`: more than that of the options.
+        """
         jobs: dict[str, Job] = {}
         failures: dict[str, str] = {}
         for peer in peers:
@@ -462,12 +497,22 @@ class Measurements:
                     raise self._failure(f"starting for {use}", str(error), f"{peer.name} of {use}") from error
                 failures[peer.name] = str(error)
                 self._jobs.pop(f"{peer.name} of {use}").kill()
-        turns = Turns(options, jobs, frozenset((FLOOR,)))
-        rows = [row_of(cell, options) for size in options.sizes for cell in turns.measure(size)]
+        for peer in peers:
+            if isinstance(peer, OtherBuild) and peer.name in jobs and not peer.runs(jobs[peer.name]):
+                failures[peer.name] = "its ranks have not loaded that file"
+                self._end(f"{peer.name} of {use}")
+                del jobs[peer.name]
+        rows = []
+        for collective in collectives or (options.collective,):
+            own = dataclasses.replace(options, collective=collective)
+            left = {name: job for name, job in jobs.items() if name not in failures}
+            turns = Turns(own, left, frozenset((FLOOR,)))
+            rows += [row_of(cell, own) for size in own.sizes for cell in turns.measure(size)]
+            failures |= {**turns.unsupported, **turns.failures}
         versions = {name: job.version for name, job in jobs.items()}
         for name in jobs:
             self._end(f"{name} of {use}")
-        return Contest(rows, versions, {**failures, **turns.unsupported, **turns.failures}, options.shared_device)
+        return Contest(rows, versions, failures, options.shared_device)
 
     def _end(self, name: str) -> None:
         self._jobs.pop(name).close()
@@ -488,10 +533,9 @@ class Measurements:
         if command not in self.replies:
             self._expect_whole()
             try:
-                job = self._crew()
+                self._crew()
                 self._say(doing)
-                late = _Progress(job.pids)
-                self.replies[command] = job.ask(command, self.level.patience + extra_seconds, late)
+                self.replies[command] = self._ask(_CREW, command, extra_seconds)
             except (JobError, Unsupported, OSError) as error:
                 raise self._failure(doing, str(error), _CREW) from error
         return self.replies[command]
@@ -499,13 +543,13 @@ class Measurements:
     def _expect_whole(self) -> None:
         if self._broken:
             raise Unmeasured(f"left out: {self._broken}")
-        if self._left() < 0 and self.level.name != "full":
-            raise Unmeasured(f"left out: the {self.level.seconds:.0f} s of this audit are over (see --full)")
+        if self._left() < 0:
+            raise Unmeasured(f"left out: {self.level.over}")
 
     def _failure(self, doing: str, reason: str, job: str = "") -> Unmeasured:
         """Ends the ranks that failed, when they have said what they wait for."""
         self._broken = f"the ranks failed at {doing}"
-        words = _waiting(self._jobs[job].pids) if job in self._jobs and "took more than" in reason else ""
+        words = waited_for(self._jobs[job].pids) if job in self._jobs and "took more than" in reason else ""
         if job in self._jobs:
             self._jobs.pop(job).kill()
         return Unmeasured(f"{doing}: {reason}{words}", failed=True)
@@ -519,44 +563,19 @@ class Measurements:
             raise Unmeasured(f"no communicator of {ranks} ranks was made within {self.share:g} s")
         return list(replies[0]["inits"])
 
-    def checked(self, doing: str, command: str) -> tuple[str, list[dict[str, Any]]]:
-        """How many results were checked, in words, and those that were wrong."""
-        replies = self.ask(doing, f"{command} for={self.share}", 2 * self.share)
+    def checked(self, doing: str, command: str, seconds: float | None = None) -> tuple[str, list[dict[str, Any]]]:
+        """How many results were checked, in words, and those that were wrong. `seconds`: for which the ranks check, if
+        it is not as for other kinds of work.
+        """
+        share = self.share if seconds is None else seconds
+        replies = self.ask(doing, f"{command} for={share}", 2 * share)
         wrong = [failure for reply in replies for failure in reply["failures"]]
         count = sum(reply["checked"] for reply in replies)
         cut = ", cut short by the time" if any(reply.get("cut_short") for reply in replies) else ""
-        return f"{count} results{cut}", wrong
+        left_out = next((f", without {reply['left_out']}" for reply in replies if reply.get("left_out")), "")
+        return f"{count} results{cut}{left_out}", wrong
 
     @property
     def share(self) -> float:
         """Seconds for one kind of work of the ranks."""
         return self.level.share
-
-
-class _Progress:
-    """Whether ranks have begun operations since they were last asked about: those that have are slow, and do not
-    hang."""
-
-    def __init__(self, pids: list[int]) -> None:
-        self._pids = pids
-        self._before = self._begun()
-
-    def __call__(self) -> bool:
-        before, self._before = self._before, self._begun()
-        return before != self._before
-
-    def _begun(self) -> list[int]:
-        try:
-            reading = json.loads(_native.Watch(",".join(str(pid) for pid in self._pids)).read())
-        except stretto.StrettoError:
-            return []
-        return [member["begun"] for one in reading["communicators"] for member in one["members"]]
-
-
-def _waiting(pids: list[int]) -> str:
-    """What the flight recorders say of ranks that do not answer."""
-    try:
-        text = stretto.doctor(",".join(str(pid) for pid in pids))["text"]
-    except stretto.StrettoError as error:
-        return f"; {error}"
-    return f"; the flight recorders say: {' '.join(text.split())[:400]}" if text else ""

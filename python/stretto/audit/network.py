@@ -125,6 +125,7 @@ def hosts(context: Context) -> Iterator[Finding]:
             f"{name}: {reason}",
             "an audit of this host",
             subject=name,
+            certainty="possible",
             cause="the host is down, its remote shell or its Python cannot be used, or its memory is full",
             next_step=step if dot else f"look at {name} itself: dmesg and `stretto audit` there",
         )
@@ -139,6 +140,7 @@ def reach(context: Context) -> Iterator[Finding]:
                 f"{way.source} cannot connect to {way.target}: {way.problem}",
                 "a connection at any port, by an interface that NCCL_SOCKET_IFNAME names",
                 subject=way.name,
+                certainty="possible",
                 cause="a firewall, a network that does not lead there, or an interface that is not the one for ranks",
                 next_step=f"ping and nc from {way.source}; NCCL_SOCKET_IFNAME names the interface for ranks",
             )
@@ -147,6 +149,7 @@ def reach(context: Context) -> Iterator[Finding]:
                 f"messages from {way.source} to {way.target} fail: {way.unmeasured}",
                 "messages of 8 B and 4 MB that arrive",
                 subject=way.name,
+                certainty="possible",
                 cause="a connection that was lost, or a process that was ended",
                 next_step=f"on {way.target}: stretto p2p serve; on {way.source}: stretto p2p {way.target}",
             )
@@ -163,6 +166,7 @@ def data(context: Context) -> Iterator[Finding]:
             f"{way.wrong} bytes from {way.source} to {way.target} are wrong",
             "none",
             subject=way.name,
+            certainty="possible",
             cause="a network card, its driver or a switch that changes data after the check sum",
             next_step=f"ethtool -K DEV tx off rx off on both, and stretto p2p {way.target} again; replace the card",
         )
@@ -258,6 +262,7 @@ def mtu(context: Context) -> Iterator[Finding]:
                 f"{way.name}: a connection is made, and 256 KB over it do not arrive",
                 f"packets of {way.mtu} bytes that arrive",
                 subject=way.name,
+                certainty="possible",
                 cause="a switch between them, or the other host, drops packets as large as this host sends",
                 next_step=f"ping -M do -s {way.mtu - 28} {way.address} from {way.source}; one MTU on all of them",
             )
@@ -266,6 +271,7 @@ def mtu(context: Context) -> Iterator[Finding]:
         yield warning(
             ", ".join(f"{name} {port.interface} {port.mtu}" for name, port in network.ports.items()),
             "one MTU on all hosts",
+            certainty="possible",
             cause="one host was configured by hand, or lost its configuration",
             next_step=f"ip link set DEV mtu {max(mtus)} on all, if the switches agree; else {min(mtus)}",
         )
@@ -284,6 +290,7 @@ def speed(context: Context) -> Iterator[Finding]:
             text,
             "one speed on all hosts",
             subject=slow,
+            certainty="possible",
             cause="a cable, a transceiver or a port of the switch that negotiated a lower speed; or another interface "
             "than on the other hosts",
             next_step=f"on {slow}: ethtool {ports[slow].interface}; NCCL_SOCKET_IFNAME chooses another interface",

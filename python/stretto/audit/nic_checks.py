@@ -49,6 +49,7 @@ def nic_mtu(context: Context) -> Iterator[Finding]:
             text,
             "one MTU on all fast ports",
             subject=least.name,
+            certainty="possible",
             cause="one port was configured by hand, or lost its configuration",
             next_step=f"ip link set {least.name} mtu {max(nic.mtu for nic in fast)}, if the switch agrees",
         )
@@ -83,6 +84,7 @@ def nic_numa(context: Context) -> Iterator[Finding]:
             f"{text}; {where}",
             f"a fast interface on a node of the {whose}",
             subject=text,
+            certainty="possible",
             cause="the card is in a slot of the other socket"
             if gpus
             else "the affinity of this process, or a card in a slot of the other socket",

@@ -18,12 +18,23 @@ _OURS, _MODEL, _PEER, _FAINT = "#c2410c", "#9ca3af", "#1d4ed8", "#e5e7eb"
 
 
 def draw(document: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """What there is something to draw of: a title and a PNG each."""
+    """What there is something to draw of: a title and a PNG each. Of an audit of several hosts, the ways between."""
+    if "network" in document:
+        ways = [way for way in document["network"] if way["gbps"] is not None]
+        return [("Between the hosts, 4 MB", _draw(_ways, {"ways": ways}))] if ways else []
     found = []
     if document["ladder"]:
         found.append(("Latency by size", _draw(_ladder, document)))
     if len({row["bytes"] for row in document["bandwidth"]}) > 1:
         found.append(("Large all-reduces against memcpy", _draw(_bandwidth, document)))
+    if document.get("launch"):
+        found.append(("What a call costs the rank that makes it", _draw(_launch, document)))
+    if document["inits"]:
+        found.append(("Making a communicator", _draw(_inits, document)))
+    if len({row["bytes"] for row in (document.get("gpus") or {}).get("rows", ())}) > 1:
+        found.append(("All-reduces between GPUs", _draw(_gpus, document)))
+    if document.get("gpu_pairs"):
+        found.append(("Large messages between pairs of GPUs", _draw(_gpu_pairs, document)))
     if any(one["probe"] == "wake" for one in document["platform"]):
         found.append(("Waking another thread", _draw(_wakes, document)))
     if any(one["probe"] == "socket" for one in document["platform"]):
@@ -88,3 +99,49 @@ def _wakes(axes: Any, document: dict[str, Any]) -> None:
 
 def _sockets(axes: Any, document: dict[str, Any]) -> None:
     _bars(axes, [one for one in document["platform"] if one["probe"] == "socket"], "GB/s")
+
+
+def _launch(axes: Any, document: dict[str, Any]) -> None:
+    _bars(axes, [{"case": way, **cost} for way, cost in document["launch"].items()], "nanoseconds")
+
+
+def _inits(axes: Any, document: dict[str, Any]) -> None:
+    """Of the fastest one of each number of ranks."""
+    counts = sorted(document["inits"], key=int)
+    best = [min(document["inits"][count], key=lambda one: one["wall"]) for count in counts]
+    below = [0.0] * len(best)
+    for phase, colour in (("bootstrap", _PEER), ("connect", _OURS), ("elsewhere", _MODEL)):
+        parts = [one[phase] if phase in one else one["wall"] - one["bootstrap"] - one["connect"] for one in best]
+        name = {"bootstrap": "meeting", "connect": "connecting"}.get(phase, phase)
+        axes.bar(counts, parts, bottom=below, color=colour, label=name)
+        below = [low + part for low, part in zip(below, parts, strict=True)]
+    axes.set_xlabel("ranks")
+    axes.set_ylabel("milliseconds")
+    axes.legend(frameon=False)
+
+
+def _gpus(axes: Any, document: dict[str, Any]) -> None:
+    rows = document["gpus"]["rows"]
+    names = list(dict.fromkeys(row["implementation"] for row in rows))
+    for name, colour in zip(names, (_OURS, _PEER, _MODEL), strict=False):
+        own = [row for row in rows if row["implementation"] == name]
+        axes.plot(
+            [row["bytes"] for row in own], [row["us_median"] for row in own], color=colour, marker="o", label=name
+        )
+    _by_size(axes, sorted({row["bytes"] for row in rows}), "microseconds of one call")
+
+
+def _gpu_pairs(axes: Any, document: dict[str, Any]) -> None:
+    names = [f"GPU {pair.replace('-', ' and ')}" for pair in document["gpu_pairs"]]
+    axes.barh(names, list(document["gpu_pairs"].values()), color=_OURS)
+    axes.invert_yaxis()
+    axes.set_xlabel("GB/s at best")
+
+
+def _ways(axes: Any, document: dict[str, Any]) -> None:
+    names = [f"{way['source']} to {way['target']}" for way in document["ways"]]
+    axes.barh(names, [way["sockets_gbps"] or 0.0 for way in document["ways"]], color=_MODEL, label="a plain socket")
+    axes.plot([way["gbps"] for way in document["ways"]], names, "o", color=_OURS, label="stretto")
+    axes.invert_yaxis()
+    axes.set_xlabel("GB/s")
+    axes.legend(frameon=False)

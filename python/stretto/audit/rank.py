@@ -18,50 +18,28 @@ import re
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
 import stretto
+from stretto.audit import one_sided
+from stretto.audit.patterns import Reply, Words, mistakes, pattern
+from stretto.audit.rates import Ways
 
-Words = NDArray[numpy.uint64]
-Reply = dict[str, Any]
 _SIZES = (8, 64, 4096, 65536 + 8, 1 << 20)
 _MOST_FAILURES = 5
+_LOAD_WORDS = 1 << 20  # more than a core's caches hold
 _MARKS = 6
 _ID_SECONDS = 60
 _ROUNDS_TO_SETTLE = 50
 _PR_SET_PDEATHSIG = 1
-_FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
 MOVING = ("all_gather", "all_to_all", "broadcast")
 REDUCING = ("all_reduce", "reduce_scatter")
-
-
-def pattern(count: int, source: int, target: int, generation: int) -> Words:
-    """Words that differ by place, by pair and by generation: what is old, misplaced or another's is told from these."""
-    seed = numpy.uint64((source << 48) | (target << 40) | generation)
-    return (numpy.arange(count, dtype=numpy.uint64) + seed) * _FACTOR
-
-
-def mistakes(got: Words, wanted: Words, before: Words) -> Reply | None:
-    """What is wrong with an array; `stale`: how many of the wrong words are those of the generation before."""
-    wrong = numpy.flatnonzero(got != wanted)
-    if not len(wrong):
-        return None
-    first = int(wrong[0])
-    return {
-        "wrong": len(wrong),
-        "words": len(got),
-        "first": first,
-        "got": f"{int(got[first]):#x}",
-        "wanted": f"{int(wanted[first]):#x}",
-        "stale": int(numpy.count_nonzero(got[wrong] == before[wrong])),
-    }
 
 
 @dataclass(frozen=True)
@@ -163,10 +141,10 @@ class Moves:
         return {"checked": self.checked, "failures": self.failures}
 
 
-def algorithms(comm: stretto.Communicator, name: str, bytes: int) -> list[str]:
-    """All that can run this here."""
+def mechanisms(comm: stretto.Communicator, name: str, bytes: int) -> list[tuple[str, str]]:
+    """All algorithms, each by all of its protocols, that can run this here."""
     candidates = comm.explain(name, bytes, dtype="uint64")["candidates"]
-    return list(dict.fromkeys(one["algorithm"] for one in candidates if one["possible"]))
+    return list(dict.fromkeys((one["algorithm"], one["protocol"]) for one in candidates if one["possible"]))
 
 
 class Clock:
@@ -200,29 +178,76 @@ def check_pairs(comm: stretto.Communicator, seconds: float, generations: int) ->
 def check_collectives(
     comm: stretto.Communicator, seconds: float, generations: int, sizes: Sequence[int] = _SIZES
 ) -> Reply:
-    """Each collective by each of its algorithms, and by the planner's choice; likewise."""
+    """Each collective by each of its algorithms and protocols, and by the planner's choice; likewise."""
     moves, clock = Moves(comm), Clock(comm, seconds)
     for size in sizes:
         for name in (*REDUCING, *MOVING):
             if clock.look():
                 break
-            for algorithm in ["", *algorithms(comm, name, size)]:
-                with _forced(comm, name, algorithm):
+            for algorithm, protocol in [("", ""), *mechanisms(comm, name, size)]:
+                with _forced(comm, name, algorithm, protocol):
                     for generation in range(1, generations + 1):
-                        moves.collective(name, size, generation, algorithm, generation % comm.size)
+                        how = f"{algorithm} {protocol}".strip()
+                        moves.collective(name, size, generation, how, generation % comm.size)
+    return {**moves.reply(), "cut_short": clock.over}
+
+
+def check_streams(comm: stretto.Communicator, seconds: float, generations: int) -> Reply:
+    """Collectives that follow each other on one stream, which a thread of the library carries out; likewise."""
+    moves, clock = Moves(comm), Clock(comm, seconds)
+    with stretto.Stream() as stream:
+        for size in _SIZES:
+            if clock.look():
+                break
+            begun = [
+                moves.begin(name, size, generation, root=generation % comm.size, stream=stream)
+                for generation in range(1, generations + 1)
+                for name in (*REDUCING, *MOVING)
+            ]
+            stream.synchronize()
+            moves.judge(begun)
     return {**moves.reply(), "cut_short": clock.over}
 
 
 @contextlib.contextmanager
-def _forced(comm: stretto.Communicator, name: str, algorithm: str) -> Iterator[None]:
+def _forced(comm: stretto.Communicator, name: str, algorithm: str, protocol: str) -> Iterator[None]:
     if not algorithm:
         yield
         return
-    comm.force(name, algorithm)
+    comm.force(name, algorithm, protocol)
     try:
         yield
     finally:
         comm.force(name, None)
+
+
+def _copy_until(done: threading.Event) -> None:
+    source, target = numpy.ones(_LOAD_WORDS, numpy.uint64), numpy.empty(_LOAD_WORDS, numpy.uint64)
+    while not done.is_set():
+        numpy.copyto(target, source)  # which lets the interpreter go on
+
+
+@contextlib.contextmanager
+def loaded() -> Iterator[None]:
+    """A thread beside the rank's takes its core and fills its caches meanwhile."""
+    done = threading.Event()
+    thread = threading.Thread(target=_copy_until, args=(done,))
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def check_loaded(comm: stretto.Communicator, seconds: float, generations: int) -> Reply:
+    """Pairs first, then collectives, while all cores are busy."""
+    with loaded():
+        pairs = check_pairs(comm, seconds / 2, generations)
+        collectives = check_collectives(comm, seconds / 2, 1, (64, 65536 + 8))
+    failures = [*pairs["failures"], *collectives["failures"]]
+    cut_short = pairs["cut_short"] or collectives["cut_short"]
+    return {"checked": pairs["checked"] + collectives["checked"], "failures": failures, "cut_short": cut_short}
 
 
 def storm(comm: stretto.Communicator, seconds: float, seed: int) -> Reply:
@@ -343,16 +368,31 @@ class Rank:
 
     def make(self, ranks: int) -> tuple[stretto.Communicator | None, float]:
         """A communicator of the first `ranks` ranks, and the seconds that it took; None for the others."""
+        id = self._name()
+        if self.rank >= ranks:
+            return None, 0.0
+        began = time.monotonic()
+        made = stretto.init(rank=self.rank, ranks=ranks, unique_id=id)
+        return made, time.monotonic() - began
+
+    def _name(self) -> bytes:
+        """Of a new communicator, which rank 0 tells the others."""
         words = numpy.zeros(128, numpy.uint8)
         if self.rank == 0:
             words[:] = numpy.frombuffer(stretto.unique_id(), numpy.uint8)
         self.comm.broadcast(words)
         self.comm.barrier()
-        if self.rank >= ranks:
-            return None, 0.0
-        began = time.monotonic()
-        made = stretto.init(rank=self.rank, ranks=ranks, unique_id=words.tobytes())
-        return made, time.monotonic() - began
+        return words.tobytes()
+
+    def _window(self, made: bool, bytes: int = one_sided.BYTES) -> one_sided.Windows:
+        return one_sided.Windows(self.rank, self.ranks, self._name(), made, bytes)
+
+    def _one_sided(self, verb: str, generations: int, seconds: float) -> Reply:
+        def agree(well: bool) -> bool:
+            return bool(self.comm.all_reduce(numpy.array([well], numpy.uint8), "min")[0])
+
+        check = {"order": one_sided.check_order, "windows": one_sided.check_windows}[verb]
+        return check(self._window, agree, Clock(self.comm, seconds).look, generations)
 
     def answer(self, verb: str, numbers: dict[str, float]) -> Reply:
         generations = int(numbers.get("generations", 2))
@@ -360,6 +400,11 @@ class Rank:
             return check_pairs(self.comm, numbers["for"], generations)
         if verb == "collectives":
             return check_collectives(self.comm, numbers["for"], generations)
+        if verb in ("order", "windows"):
+            return self._one_sided(verb, generations, numbers["for"])
+        if verb in ("loaded", "streams"):
+            check = check_loaded if verb == "loaded" else check_streams
+            return check(self.comm, numbers["for"], generations)
         if verb == "storm":
             return storm(self.comm, numbers["for"], int(numbers["seed"]))
         if verb == "sizes":
@@ -464,23 +509,12 @@ class Rank:
         return {"settled": settled, "calls": made, "grown": grown, "counted": counted}
 
     def _rates(self, numbers: dict[str, float]) -> Reply:
-        """Large messages of each pair, alone: GB/s of the best of some, by their receivers."""
-        bytes, best = int(numbers["bytes"]), dict[str, float]()
-        array = numpy.ones(bytes // 8, numpy.uint64)
-        for source in range(self.ranks):
-            for target in range(self.ranks):
-                if source == target:
-                    continue
-                for _ in range(int(numbers["count"])):
-                    self.comm.barrier()
-                    if self.rank == source:
-                        self.comm.send(array, target)
-                    elif self.rank == target:
-                        began = time.perf_counter()
-                        self.comm.recv(array, source)
-                        rate = bytes / (time.perf_counter() - began) / 1e9
-                        best[f"{source}>{target}"] = max(rate, best.get(f"{source}>{target}", 0.0))
-        return {"rates": best}
+        """Large messages of each pair, alone, by each way, in turns with a copy that does without the library."""
+        bytes = int(numbers["bytes"])
+        ways = Ways(self.comm, lambda made: self._window(made, bytes), bytes)
+        found = ways.measure(int(numbers["count"]))
+        ways.close()
+        return found
 
 
 def _learn(folder: Path, rank: int) -> bytes:

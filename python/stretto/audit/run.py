@@ -14,6 +14,7 @@ from typing import Any
 
 from stretto.audit import speed
 from stretto.audit.context import Context
+from stretto.audit.ending import OutOfTime, ending_after
 from stretto.audit.finding import NOT_MEASURED, Check, Finding, Severity, error, note, ok, warning
 from stretto.audit.measurements import Unmeasured
 from stretto.loaded import identify
@@ -32,13 +33,20 @@ def look(one: Check, context: Context) -> list[Finding]:
 
 
 def _guarded(one: Check, context: Context) -> Iterator[Finding]:
+    if context.seconds_left <= 0:
+        yield note(f"{NOT_MEASURED}left out: {context.level.over}")
+        return
     try:
-        yield from one.look(context)
+        with ending_after(context.seconds_left):
+            yield from one.look(context)
+    except OutOfTime:
+        yield _ended(context)
     except Unmeasured as reason:
         if reason.failed:
             yield error(
                 str(reason),
                 "ranks that do what is asked of them, and end",
+                certainty="possible",
                 cause="a rank crashed, hung or was refused something: its last words are above",
                 next_step="mend what the machine and environment sections name first; then NCCL_DEBUG=INFO "
                 "stretto audit",
@@ -65,9 +73,23 @@ def _guarded(one: Check, context: Context) -> Iterator[Finding]:
         )
 
 
+def _ended(context: Context) -> Finding:
+    """Of a check that had begun when the time was over."""
+    doing, hang = context.measured.end_now() if "measured" in vars(context) else ("", False)
+    text = f"ended in the middle, as {context.level.over}{': ' if doing else ''}{doing}"
+    if not hang:
+        return note(f"{NOT_MEASURED}{text}")
+    return error(
+        text,
+        "ranks that go on with their operations while they have a core",
+        certainty="likely",
+        cause="a rank that hangs in an operation, or that never came to it",
+        next_step="stretto audit --full waits longer for them; `stretto doctor PID` says what a rank waits for",
+    )
+
+
 def run(context: Context, checks: list[Check], step: Callable[[str], None]) -> Document:
     """`step`: is told of each check that begins."""
-    began = time.monotonic()
     facts = _facts(context)  # before the audit itself makes the machine busy
     findings: list[Finding] = []
     took: dict[str, float] = {}
@@ -77,29 +99,31 @@ def run(context: Context, checks: list[Check], step: Callable[[str], None]) -> D
             start = time.monotonic()
             findings += look(one, context)
             took[one.id] = round(time.monotonic() - start, 3)
-        document = {
-            "schema": SCHEMA,
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "level": context.level.name,
-            "ranks": context.ranks,
-            "seconds": round(time.monotonic() - began, 1),
-            "seconds_of_checks": took,
-            "verdict": worst(findings).word,
-            "facts": facts,
-            "findings": [finding.document() for finding in findings],
-            **_measured(context),
-        }
-        # As it will be read again: with lists, and nothing else that JSON has not.
-        return dict(json.loads(json.dumps(document)))
     finally:
         context.close()
+    measured = _measured(context)
+    document = {
+        "schema": SCHEMA,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "level": context.level.name,
+        "ranks": context.ranks,
+        "seconds": round(time.monotonic() - context.began, 1),
+        "seconds_of_checks": took,
+        "verdict": worst(findings).word,
+        "facts": facts,
+        "findings": [finding.document() for finding in findings],
+        **measured,
+    }
+    # As it will be read again: with lists, and nothing else that JSON has not.
+    return dict(json.loads(json.dumps(document)))
 
 
 def _facts(context: Context) -> Document:
     """Nothing where they cannot be read: each check that needs them then says why."""
     try:
-        return dataclasses.asdict(context.facts)
-    except Exception:
+        with ending_after(context.seconds_left):
+            return dataclasses.asdict(context.facts)
+    except (Exception, OutOfTime):
         return {}
 
 
@@ -112,7 +136,8 @@ def _libraries(context: Context) -> list[Document]:
 
     found: list[Document] = []
     for path in (stretto.nccl_library_path(), context.library):
-        with contextlib.suppress(OSError):  # of several hosts, one may not have the file: its findings say so
+        # Of several hosts, one may not have the file: its findings say so. What they have asked it is known already.
+        with contextlib.suppress(OSError, OutOfTime), ending_after(context.seconds_left + context.level.ending):
             found.append(
                 {
                     "path": str(path),
@@ -138,6 +163,7 @@ def _measured(context: Context) -> Document:
         "bandwidth": [],
         "inits": {},
         "pairs": {},
+        "mechanisms": {},
         "memory": {},
         "launch": {},
         "counters": {},
@@ -145,6 +171,7 @@ def _measured(context: Context) -> Document:
         "gpu_pairs": {},
         "libraries": _libraries(context),
         "costs": [],
+        "beside": {},
     }
     if "measured" not in vars(context):
         return found
@@ -167,15 +194,21 @@ def _measured(context: Context) -> Document:
         found["gpus"] = dataclasses.asdict(context.on_gpus)
     if "gpu_pairs" in vars(context):
         found["gpu_pairs"] = {f"{first}-{second}": rate for (first, second), (rate, _) in context.gpu_pairs.items()}
+    if vars(context).get("beside_on_cpus") is not None:
+        found["beside"] = dataclasses.asdict(vars(context)["beside_on_cpus"])
     if "costs" in vars(context):
         found["costs"] = [one.document() for one in context.costs]
+    rates, limits = speed.measured_rates(context)
+    found["pairs"] = rates.get("message", {})
+    found["mechanisms"] = {
+        way: {pair: {"gbps": rate, "limit": limits[way].get(pair, 0.0)} for pair, rate in pairs.items()}
+        for way, pairs in rates.items()
+    }
     for command, replies in context.measured.replies.items():
         verb, *words = command.split()
         if verb == "inits":
             ranks = dict(word.split("=") for word in words)["ranks"]
             found["inits"][ranks] = found["inits"].get(ranks, []) + replies[0]["inits"]
-        elif verb == "rates":
-            found["pairs"] = {pair: rate for reply in replies for pair, rate in reply["rates"].items()}
         elif verb == "open":
             found["memory"] = {**replies[0]["each"], "window_bytes": replies[0]["window_bytes"]}
         elif verb == "steady":

@@ -8,17 +8,32 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from stretto.audit.causes import Cause, chosen, in_between, of_memory, of_waits
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
 from stretto.audit.ladder import Step
 from stretto.audit.measurements import Platform
-from stretto.audit.words import bytes_text, microseconds, significant
+from stretto.audit.words import MECHANISMS, bytes_text, microseconds, significant
 from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
 
 # By how much the best of many may differ from the model before anything is said, on a quiet machine.
 SLACK = 6.0
+# The same for one pair against another, or against a copy that is made in turns with it.
+_SLACK_OF_PAIRS = 3.0
 _MOST_NOISE = 5.0
+_SLOW_CALLS = Cause(
+    "ranks that wait for the scheduler, or a library that does more than it should: the environment, the clock and "
+    "the machine's facts say nothing",
+    "stretto explain all_reduce 8 says what is chosen; `stretto doctor --nccl` says which library ran",
+)
+_SLOW_COPIES = Cause(
+    "ranks that wait for each other, or a library that does more than it should: the environment and the machine's "
+    "facts say nothing",
+    "stretto bench all_reduce -b 1M shows which sizes; stretto explain; bandwidth.mechanisms says what is slow",
+)
+_SLOW_PAIR = "all ways of this pair are slow: cores of different sockets, a throttled core, or other programs on one"
+_MOVE = "audit again with other cores (taskset -c), and see whether the pair or the cores stay slow"
 
 
 def expected_us(platform: Platform, ranks: int, cores: int, bytes: int) -> float:
@@ -49,6 +64,7 @@ def small(context: Context) -> Iterator[Finding]:
                 f"{step.wrong} wrong elements in all-reduces of {bytes_text(step.bytes)}",
                 "none",
                 subject=bytes_text(step.bytes),
+                certainty="certain",
                 cause="data are changed on their way; see the correctness section",
                 next_step="do not use this machine for anything that counts",
             )
@@ -60,13 +76,13 @@ def small(context: Context) -> Iterator[Finding]:
     )
     model = f"{microseconds(models[worst.bytes])} by the model"
     if ratio > SLACK * noise_of(platform):
+        cause, next_step, certainty = chosen([*of_waits(context), *in_between(context)], _SLOW_CALLS)
         yield warning(
             text,
             f"{model}, and no more than {SLACK:g} times that (machine noise {noise_of(platform):.1f})",
-            certainty="likely",
-            cause="ranks that wait for the scheduler, a slow clock, a forced algorithm, or a library that does "
-            "more than it should",
-            next_step="stretto explain all_reduce 8 says what is chosen; STRETTO_SPIN, cores and governor are above",
+            certainty=certainty,
+            cause=cause,
+            next_step=next_step,
         )
     else:
         yield ok(
@@ -145,9 +161,13 @@ def collective(context: Context) -> Iterator[Finding]:
             continue
         if own["wrong"]:
             yield error(
-                f"{own['wrong']} wrong elements at {bytes_text(size)}", "none", subject=bytes_text(size),
-                cause="see the correctness section", next_step="do not use this machine for anything that counts",
-            )  # fmt: skip
+                f"{own['wrong']} wrong elements at {bytes_text(size)}",
+                "none",
+                subject=bytes_text(size),
+                certainty="possible",
+                cause="data are changed on their way; see the correctness section",
+                next_step="do not use this machine for anything that counts",
+            )
         share = floor["us_min"] / own["us_min"]
         shared = context.ranks > cores
         model = expected_us(platform, context.ranks, cores, size)
@@ -162,44 +182,110 @@ def collective(context: Context) -> Iterator[Finding]:
         elif shared:
             yield note(text, f"{expected}, where each rank has a core", subject=bytes_text(size), cause="shared cores")
         else:
+            seen = [*of_memory(context), *of_waits(context), *in_between(context)]
+            cause, next_step, certainty = chosen(seen, _SLOW_COPIES)
             yield warning(
                 text,
                 expected,
                 subject=bytes_text(size),
-                certainty="likely",
-                cause="ranks that wait for each other, memory of another NUMA node, or a library that does more "
-                "than it should",
-                next_step="stretto bench all_reduce -b 1M shows which sizes; numactl --hardware; stretto explain",
+                certainty=certainty,
+                cause=cause,
+                next_step=next_step,
             )
+
+
+Rates = dict[str, dict[str, float]]
+
+
+def measured_rates(context: Context) -> tuple[Rates, Rates]:
+    """GB/s by way and pair, at best of all turns until now; and of the copies beside them."""
+    found: dict[str, Rates] = {"rates": {}, "limits": {}}
+    for command, replies in context.measured.replies.items():
+        if command.startswith("rates "):
+            for kind, best in found.items():
+                for way, pairs in (one for reply in replies for one in reply[kind].items()):
+                    own = best.setdefault(way, {})
+                    own.update({pair: max(rate, own.get(pair, rate)) for pair, rate in pairs.items()})
+    return found["rates"], found["limits"]
+
+
+def _turns_of_rates(context: Context) -> Iterator[tuple[Rates, Rates]]:
+    """Once more for each time that it is asked for, and three times at most."""
+    count = {"quick": 5, "default": 15, "full": 50}[context.level.name]
+    for turn in range(3):
+        context.measured.ask("measuring each pair", f"rates bytes={4 << 20} count={count + turn}")
+        yield measured_rates(context)
 
 
 @check("bandwidth.pairs", "large messages of each pair and direction, against the other pairs", Severity.WARNING)
 def pairs(context: Context) -> Iterator[Finding]:
     """Pairs of one machine are alike; one that is slow has its ranks far apart, or something wrong between them. Where
     one seems slow, all are measured up to three times, and the best counts."""
-    count = {"quick": 5, "default": 15, "full": 50}[context.level.name]
     noise = noise_of(context.measured.platform)
-    rates: dict[str, float] = {}
-    for _ in range(3):
-        for reply in context.measured.ask("measuring each pair", f"rates bytes={4 << 20} count={count}"):
-            rates.update({pair: max(rate, rates.get(pair, rate)) for pair, rate in reply["rates"].items()})
+    for found, _ in _turns_of_rates(context):
+        rates = found.get("message", {})
         if not rates:
             return
         slow, fast = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
-        if rates[fast] / rates[slow] <= 3 * noise:
+        if rates[fast] / rates[slow] <= _SLACK_OF_PAIRS * noise:
             break
     text = f"{_pair(slow)} {significant(rates[slow])} GB/s, {_pair(fast)} {significant(rates[fast])} GB/s, 4 MB each"
-    if rates[fast] / rates[slow] > 3 * noise and context.ranks <= len(context.facts.cores_allowed):
+    if rates[fast] / rates[slow] > _SLACK_OF_PAIRS * noise and context.ranks <= len(context.facts.cores_allowed):
         yield warning(
             text,
-            f"all pairs within {3 * noise:.1f} times of each other",
+            f"all pairs within {_SLACK_OF_PAIRS * noise:.1f} times of each other",
             subject=_pair(slow),
-            certainty="likely",
-            cause=f"the way from {_pair(slow)}: cores of different sockets, or a throttled core",
-            next_step="audit again with other cores (taskset -c), and see whether the pair or the cores stay slow",
+            certainty="possible",
+            cause=f"the way from {_pair(slow)}: cores of different sockets, a throttled core, or a library in between; "
+            "bandwidth.mechanisms says whether all ways of that pair are slow",
+            next_step=_MOVE,
         )
     else:
         yield ok(text)
+
+
+def _slowest(rates: dict[str, float], limits: dict[str, float]) -> tuple[str, float]:
+    """The pair that is furthest from what stands beside it, and how many times."""
+    times = {pair: limits[pair] / rate for pair, rate in rates.items() if pair in limits}
+    pair = max(times, key=times.__getitem__)
+    return pair, times[pair]
+
+
+@check("bandwidth.mechanisms", "large data of each pair by each mechanism, against a plain copy", Severity.WARNING)
+def mechanisms(context: Context) -> Iterator[Finding]:
+    """A message is copied into shared memory and out of it, by two ranks at once; a put goes into memory that the peer
+    has mapped, or by the kernel into the peer's own. In turns with each, the same rank makes such a copy without the
+    library: by memcpy between its own arrays, by memcpy into shared memory, by process_vm_writev into the same peer.
+    What seems slow is measured three times, and the best counts."""
+    most = _SLACK_OF_PAIRS * noise_of(context.measured.platform)
+    for rates, limits in _turns_of_rates(context):
+        worst = {way: _slowest(rates[way], limits[way]) for way in rates if rates[way]}
+        if all(times <= most * MECHANISMS[way].copies for way, (_, times) in worst.items()):
+            break
+    for way, (pair, times) in worst.items():
+        mechanism = MECHANISMS[way]
+        text = (
+            f"{mechanism.name}, {_pair(pair)}: {significant(rates[way][pair])} GB/s, where {mechanism.beside} makes "
+            f"{significant(limits[way][pair])} GB/s, 4 MB each"
+        )
+        least = limits[way][pair] / most / mechanism.copies
+        expected = (
+            f"{significant(least)} GB/s or more: {'one such copy' if mechanism.copies == 1 else 'two such copies'}, "
+            f"within {most:.1f} times"
+        )
+        if times <= most * mechanism.copies or context.ranks > len(context.facts.cores_allowed):
+            yield ok(text, expected, subject=f"{way}, {_pair(pair)}")
+            continue
+        others = [one for one in worst if one != way and worst[one][1] <= most * MECHANISMS[one].copies]
+        alone = f"{' and '.join(MECHANISMS[one].name for one in others)} is as fast as it should be, so it is no core: "
+        yield warning(
+            text,
+            expected,
+            subject=f"{way}, {_pair(pair)}",
+            certainty="likely",
+            cause=f"{alone if others else ''}{mechanism.cause if others else _SLOW_PAIR}",
+            next_step=mechanism.next_step if others else _MOVE,
+        )
 
 
 def _pair(name: str) -> str:

@@ -10,6 +10,7 @@ from stretto.audit.finding import ALL, BETWEEN_HOSTS, SECTIONS, Check
 
 for _name in (
     "environment",
+    "plugins",
     "machine",
     "nic_checks",
     "gpu_checks",

@@ -7,6 +7,7 @@ answering FIFO ends.
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -103,28 +104,33 @@ class Job:
         self.version = str(replies[0]["version"])
         self.gpu = str(replies[0].get("gpu", ""))
 
-    def ask(self, command: str, seconds: float, late: Callable[[], bool] = lambda: False) -> list[Reply]:
+    def ask(
+        self, command: str, seconds: float, late: Callable[[], bool] = lambda: False, looks: int = 1
+    ) -> list[Reply]:
         """Sends a command to all ranks; their replies, by rank.
 
-        `late`: is asked after that many seconds whether to wait as long again, which is done a few times at most. The
-        ranks themselves give up a little later than we do, should nobody be left to end them.
+        `late`: is asked after that many seconds, or `looks` times within them, whether to wait as long again. It is
+        over after ten times `seconds` whatever `late` says. The ranks themselves give up a little later than we do,
+        should nobody be left to end them.
         """
         line = f"{command} seconds={int(seconds * (1 + _MOST_EXTENSIONS)) + 30}\n".encode()
         for descriptor in self._in:
             os.write(descriptor, line)
-        replies = self._collect(seconds, f"to answer: {command}", late)
+        replies = self._collect(seconds, f"to answer: {command}", late, looks)
         for reply in replies:
             if "unsupported" in reply:
                 raise Unsupported(str(reply["unsupported"]))
         return replies
 
-    def close(self) -> str:
-        """Lets the ranks end by themselves, then ends what is left. Returns what went wrong, or nothing."""
-        problem = ""
+    def close(self, seconds: float = math.inf) -> str:
+        """Lets the ranks end by themselves, then ends what is left. Returns what went wrong, or nothing. `seconds`: how
+        long they may take to answer, and as long again to end, if that is less than usual.
+        """
+        problem, grace = "", min(_GRACE_SECONDS, seconds)
         try:
             self._ending = True
-            self.ask("quit", _GRACE_SECONDS)
-            deadline = time.monotonic() + _GRACE_SECONDS
+            self.ask("quit", grace)
+            deadline = time.monotonic() + grace
             for process in self._processes:
                 status = process.wait(max(0.1, deadline - time.monotonic()))
                 if status != 0:
@@ -132,7 +138,7 @@ class Job:
         except (JobError, Unsupported, OSError) as error:
             problem = str(error)
         except subprocess.TimeoutExpired:
-            problem = f"did not end within {_GRACE_SECONDS:g} s of being told to"
+            problem = f"did not end within {grace:g} s of being told to"
         self.kill()
         return problem
 
@@ -144,6 +150,7 @@ class Job:
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
             process.wait()
         self._pids = []
         for descriptor in self._in + self._out:
@@ -172,7 +179,10 @@ class Job:
                 process = start_process(command, environment, stdout=log.fileno(), stderr=subprocess.STDOUT)
                 self._processes.append(process)
 
-    def _collect(self, seconds: float, purpose: str, late: Callable[[], bool] = lambda: False) -> list[Reply]:
+    def _collect(
+        self, seconds: float, purpose: str, late: Callable[[], bool] = lambda: False, looks: int = 1
+    ) -> list[Reply]:
+        seconds, most = seconds / looks, looks * (1 + _MOST_EXTENSIONS) - 1
         deadline, extensions = time.monotonic() + seconds, 0
         replies: dict[int, Reply] = {}
         with selectors.DefaultSelector() as selector:
@@ -180,7 +190,7 @@ class Job:
                 selector.register(descriptor, selectors.EVENT_READ, rank)
             while len(replies) < len(self._out):
                 left = deadline - time.monotonic()
-                if left <= 0 and extensions < _MOST_EXTENSIONS and late():
+                if left <= 0 and extensions < most and late():
                     deadline, extensions = time.monotonic() + seconds, extensions + 1
                     continue
                 if left <= 0:

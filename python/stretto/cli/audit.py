@@ -252,11 +252,11 @@ def _report_hosts(given: Given, document: dict[str, Any]) -> None:
 
     audits = [host["audit"] for host in document["hosts"] if host["audit"] is not None]
     pages = blocks.blocks_of_hosts(document), blocks.screen_of_hosts(document, given.verbose)
-    _write(given, document, *pages, audits)
+    _write(given, document, *pages, [document, *audits])
 
 
 def _write(given: Given, document: dict[str, Any], whole: Any, screen: Any, drawn: list[dict[str, Any]]) -> None:
-    """`drawn`: the audits whose plots are shown."""
+    """`drawn`: the documents whose plots are shown."""
     from stretto.audit import page
 
     written = []
