@@ -121,8 +121,8 @@ constexpr Status statusOfAbort(uint32_t word) {
 }
 static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destructible_v<WindowHeader>);
 
-// Two sets of places in one epoch, each with slots, lines and mailboxes of its own. A two-shot sends inputs in
-// kScatter and results in kGather; what has only one step uses one of them.
+// Two sets of places in one epoch, each with slots, lines and mailboxes of its own. A two-shot sends inputs
+// in kScatter and results in kGather; what has only one step uses one of them.
 enum class Phase : uint32_t { kScatter = 0, kGather = 1 };
 inline constexpr uint32_t kPhases = 2;
 

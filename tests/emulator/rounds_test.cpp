@@ -195,8 +195,9 @@ TEST_P(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
   }
 }
 
-// An all-gather between two ranks has a kernel for exactly two; a sum of floats in warp chunks, which only a user
-// or a table of the user's asks for, has the one for any number. Both walk the same rings, several times round.
+// An all-gather between two ranks has a kernel for exactly two; a sum of floats in warp chunks, which only a
+// user or a table of the user's asks for, has the one for any number. Both walk the same rings, several times
+// round.
 TEST(WarpChunksBetweenTwo, GoRoundTheSameRingsInEitherKernel) {
   constexpr Form kAllGather = {2, Collective::kAllGather, Algorithm::kPush};
   for (uint64_t seed = 1; seed <= 2; ++seed) {
