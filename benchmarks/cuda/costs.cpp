@@ -14,6 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kWords = 2;
 constexpr size_t kGroup = 8;
+constexpr size_t kPlaceBytes = 16;
 constexpr size_t kBufferBytes = 4096;
 
 double millisecondsSince(Clock::time_point began) {
@@ -105,8 +106,9 @@ void Costs::leave(ncclComm_t comm) {
   expect(library_.commDestroy(comm), "ncclCommDestroy");
 }
 
-ncclResult_t Costs::submit(ncclComm_t comm) {
-  return library_.allReduce(words_, words_ + kBufferBytes / 2, kWords, ncclFloat32, ncclSum, comm, stream_);
+ncclResult_t Costs::submit(ncclComm_t comm, size_t place) {
+  std::byte* const from = words_ + place * kPlaceBytes;
+  return library_.allReduce(from, from + kBufferBytes / 2, kWords, ncclFloat32, ncclSum, comm, stream_);
 }
 
 void Costs::wait() {
@@ -181,7 +183,8 @@ Opened Costs::open(size_t count) {
 
 void Costs::group(ncclComm_t comm, size_t operations) {
   expect(library_.groupStart(), "ncclGroupStart");
-  for (size_t i = 0; i < operations; ++i) expect(submit(comm), "ncclAllReduce");
+  // In places of their own, as a program has them: operations that write to one place cannot share a launch.
+  for (size_t i = 0; i < operations; ++i) expect(submit(comm, i), "ncclAllReduce");
   expect(library_.groupEnd(), "ncclGroupEnd");
 }
 

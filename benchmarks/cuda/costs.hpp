@@ -65,7 +65,7 @@ class Costs {
   ncclComm_t join(int ranks);
   void leave(ncclComm_t comm);
   void operate(ncclComm_t comm);  // and waits for the result
-  ncclResult_t submit(ncclComm_t comm);
+  ncclResult_t submit(ncclComm_t comm, size_t place = 0);
   void group(ncclComm_t comm, size_t operations);
   void wait();
   void expect(ncclResult_t result, const char* what) const;
