@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "algorithms/rows.hpp"
 #include "algorithms/shares.hpp"
@@ -249,6 +250,8 @@ class RowKernels {
   }
   template <int kRanks, int mostThreads>
   void addNormOf(Fit fit) {
+    static_assert(Overlaps<Cuda<Reducer, TokenFormat, kRanks>> &&
+                  KeepsItsClaims<Cuda<Reducer, TokenFormat, kRanks>>);
     addNorm(fit, {.mostThreads = mostThreads,
                   .normed = normed<typename Row::Code, Cuda<Reducer, TokenFormat, kRanks>, mostThreads>,
                   .plainWhole = normedWhole<WholeTokensCuda<Reducer, true, kRanks>, kIsTwoShot>,
@@ -266,7 +269,9 @@ class RowKernels {
     }
   }
   void addLamport() {
-    static_assert(OneEpoch<Cuda<Reducer, LamportFormat>>);
+    // Misspelt in Cuda::Has, a claim would only mean slower kernels.
+    static_assert(OneEpoch<Cuda<Reducer, LamportFormat>> && SharesLines<Cuda<Reducer, LamportFormat>> &&
+                  FansLines<Cuda<Reducer, LamportFormat, 4>> && TakesTurns<Cuda<Reducer, LamportFormat, 2>>);
     add<Cuda<Reducer, LamportFormat>, kLineThreads, kFuses>(Fit::kAny);
     if constexpr (!kIsTwoShot) {
       add<Cuda<Reducer, LamportFormat, 2>, algorithms::kMostLamportThreads, kFuses>(Fit::kPair);
@@ -278,6 +283,9 @@ class RowKernels {
   // stage have two places each in the shortest rings; more of them would wait for one another, and spill.
   void addWarpChunks() {
     constexpr int kThreads = (kIsTwoShot ? 3 : 2) * 128;
+    // Between two ranks the warps of a stage share half a ring evenly (pipelineOfWarps), so their number is a
+    // power of two, as that of the places is.
+    static_assert(std::has_single_bit(static_cast<unsigned>(kChunkThreads / 2 / 32)));
     add<Cuda<Reducer, WarpChunkFormat>, kThreads>(Fit::kAny);
     if constexpr (kServesPairs) {
       add<Cuda<Reducer, WarpChunkFormat, 2>, kChunkThreads>(Fit::kPair);
