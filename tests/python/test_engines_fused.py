@@ -23,6 +23,7 @@ from engine_stand_ins import (
     torch_stand_in,
     vllm_stand_in,
 )
+from stretto import vllm as vllm_plugin
 from stretto.engines import fused
 from stretto.vllm import graph as steps
 
@@ -417,6 +418,7 @@ def test_a_vllm_without_a_place_for_the_pass_has_our_all_reduce(
     stretto_engines.vllm()
     assert vllm_group().all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
     assert missing in capsys.readouterr().err
+    assert not vllm_plugin.passes_are_taken()
     assert vllm_passes() == VLLM_PASSES
     assert torch.made == []
 
