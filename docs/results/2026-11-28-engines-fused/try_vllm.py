@@ -61,6 +61,7 @@ def open_groups(rank: Any, config: Any, no_gpu: Any, meet: Any) -> None:
         parallel_state.initialize_model_parallel(RANKS)
         group = parallel_state.get_tp_group().device_communicator
         group._tell = lambda text: rank == 0 and print(f"said: {text}", flush=True)
+        group.device = torch.device("cpu")
         StrettoCommunicator._open_fused(group)
 
 
