@@ -160,6 +160,12 @@ def sglang_stand_in(monkeypatch: pytest.MonkeyPatch, torch: Any = None) -> dict[
     def register(cls: Any, target: str, hook: Any, hook_type: str, source: Any) -> None:
         hooks[target.rpartition(".")[2]] = (hook, hook_type)
 
+    whole = types.SimpleNamespace(unique_name="tp:0", cpu_group="cpu of tp:0")
+    sys.modules["sglang.srt.runtime_context"].get_parallel = lambda: types.SimpleNamespace(tp_group=whole)  # type: ignore[attr-defined]
+    comm = sys.modules["sglang.srt.layers.flashinfer_comm_fusion"]
+    comm.resolve_flashinfer_allreduce_fusion_backend = lambda: "trtllm"  # type: ignore[attr-defined]
+    applies = sys.modules["sglang.srt.layers.layer_boundary.residual.add_norm"]
+    applies.flashinfer_ar_fusion_applies = lambda batch_size: True  # type: ignore[attr-defined]
     classes["HookRegistry"].register = classmethod(function(text, register))
     classes["PyNcclCommunicator"].available = True
     change = function("self, enable=", lambda self, enable: ChangedState())
@@ -171,15 +177,24 @@ def sglang_stand_in(monkeypatch: pytest.MonkeyPatch, torch: Any = None) -> dict[
     return {**classes, "hooks": hooks, "torch": torch}
 
 
+RANKS = 4
+
+
 def torch_stand_in(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """torch, torch.distributed and stretto.torch, as far as groups get communicators for the fused call. `votes`: what
-    the other ranks have; `made`: what communicators are made of; `used`: by the operators' names.
+    """torch, torch.distributed and stretto.torch of rank 0 of 4, as far as groups get communicators for the fused call.
+
+    `refused`: which other rank has a reason against, by the vote, of which the first is 1; `voted`: by which groups and
+    how this rank has voted; `made`: what communicators are made of; `used`: by the operators' names; `tried`: groups of
+    the calls before a group is open; `calls`: those after; `forgotten`: groups, and whether that was for a failure;
+    `errors`: what raises what.
     """
-    state = types.SimpleNamespace(votes=1, made=[], used={}, error=None, calls=[])
+    state = types.SimpleNamespace(refused={}, voted=[], made=[], used={}, tried=[], calls=[], forgotten=[], errors={})
     torch = module(monkeypatch, "torch")
     distributed = module(monkeypatch, "torch.distributed")
     torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    torch.bfloat16 = "torch.bfloat16"
     distributed.ReduceOp = types.SimpleNamespace(MIN="min")
+    distributed.get_rank, distributed.get_world_size = lambda group: 0, lambda group: RANKS
 
     class Vote(list[int]):
         def __int__(self) -> int:
@@ -189,33 +204,56 @@ def torch_stand_in(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         assert device == "cpu"
         return Vote(values)
 
-    torch.tensor = tensor
+    def filled(*shape: int, dtype: str, device: Any) -> Tensor:
+        return Tensor(dtype, shape=shape)
 
-    def all_reduce(vote: Any, op: str, group: Any) -> None:
-        assert (op, group) == ("min", "cpu")
-        vote[0] = min(vote[0], state.votes)
+    torch.tensor, torch.zeros, torch.ones = tensor, filled, filled
+
+    def expect(what: str) -> None:
+        if what in state.errors:
+            raise state.errors[what]
+
+    def all_reduce(vote: Any, op: str, group: str) -> None:
+        assert op == "min"
+        assert group.startswith("cpu")
+        state.voted.append((group, vote[0] == RANKS))
+        vote[0] = min(vote[0], state.refused.get(len(state.voted), RANKS))
+        expect("all_reduce")
 
     def communicator_of(group: Any, device: Any) -> str:
-        if state.error is not None:
-            raise state.error
+        expect("communicator_of")
         state.made.append((group, device))
         return "communicator"
 
     def use(communicator: Any, name: str) -> None:
         if communicator is None:
-            state.used.pop(name)
+            state.used.pop(name, None)
         else:
             state.used[name] = communicator
 
-    def fused(input: Any, residual: Any, weight: Any, *, epsilon: float, group: str) -> tuple[str, str]:
-        state.calls.append((input, residual, weight, epsilon, group))
+    def fused(input: Any, residual: Any, weight: Any, *, epsilon: float = 1e-6, group: str) -> tuple[str, str]:
+        if sys.modules["stretto.engines.fused"].is_open(group):
+            state.calls.append((input, residual, weight, epsilon, group))
+        else:
+            expect("call")
+            state.tried.append(group)
         return "normalised", "added"
 
+    def try_out(communicator: Any, device: Any, call: Callable[[], None]) -> None:
+        call()
+        expect("try_out")
+
     distributed.all_reduce = all_reduce
+    torch.distributed = distributed
     operators = types.ModuleType("stretto.torch")
-    operators.use, operators.all_reduce_add_rms_norm = use, fused  # type: ignore[attr-defined]
     on_gpus = types.ModuleType("stretto.torch.on_gpus")
-    on_gpus.communicator_of = communicator_of  # type: ignore[attr-defined]
+    operators.__dict__.update(use=use, all_reduce_add_rms_norm=fused, on_gpus=on_gpus)
+    on_gpus.__dict__.update(
+        communicator_of=communicator_of,
+        expect_ready=lambda device: expect("expect_ready"),
+        try_out=try_out,
+        forget=lambda group, failed: state.forgotten.append((group, failed)),
+    )
     monkeypatch.setitem(sys.modules, "stretto.torch", operators)
     monkeypatch.setattr(sys.modules["stretto"], "torch", operators, False)
     monkeypatch.setitem(sys.modules, "stretto.torch.on_gpus", on_gpus)

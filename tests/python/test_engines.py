@@ -15,7 +15,17 @@ from typing import Any
 
 import pytest
 import stretto_engines
-from engine_stand_ins import RECORDED, ROOT, VARIABLES, Tensor, function, modules, sglang_stand_in, vllm_stand_in
+from engine_stand_ins import (
+    RECORDED,
+    ROOT,
+    VARIABLES,
+    Tensor,
+    function,
+    modules,
+    sglang_stand_in,
+    torch_stand_in,
+    vllm_stand_in,
+)
 from stretto import sglang as sglang_plugin
 from stretto import vllm as vllm_plugin
 from stretto.engines import contract
@@ -62,6 +72,7 @@ def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    torch_stand_in(monkeypatch)
     return vllm_stand_in(monkeypatch)
 
 
@@ -84,7 +95,8 @@ def test_vllm_reduces_by_this_library(vllm: dict[str, Any], capsys: pytest.Captu
     assert Path(begun[1]["library_path"]).name.startswith("libnccl.so")
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("stretto: vLLM: all-reduce of 4 ranks (tp:0) by ")
-    assert second == "stretto: vLLM: all-reduce and RMSNorm stay apart: vLLM's pass_config has fuse_allreduce_rms off"
+    off = "vLLM's pass_config has fuse_allreduce_rms off"
+    assert second == f"stretto: vLLM: no all-reduce and RMSNorm in one call (tp:0): {off}"
 
 
 @pytest.mark.parametrize(

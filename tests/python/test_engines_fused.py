@@ -2,6 +2,7 @@
 with stand-ins that have the recorded signatures. With PyTorch's own graphs: test_engines_torch.py.
 """
 
+import inspect
 import operator
 import sys
 import types
@@ -22,6 +23,7 @@ from engine_stand_ins import (
     torch_stand_in,
     vllm_stand_in,
 )
+from stretto import vllm as vllm_plugin
 from stretto.engines import fused
 from stretto.vllm import graph as steps
 
@@ -70,27 +72,80 @@ def cache_key() -> str:
 # ---- One communicator for each group, on all ranks or on none.
 
 
+def opened(reason: Any = lambda: "") -> bool:
+    return fused.open_group("vLLM", "tp:0", "gpu", "cpu", "cuda:1", reason)
+
+
 def test_a_group_gets_one_communicator(torch: types.SimpleNamespace) -> None:
     for _ in range(2):
-        assert fused.open_group("vLLM", "tp:0", "gpu", "cpu", "cuda:1")
+        assert opened()
     assert torch.made == [("gpu", "cuda:1")]
     assert torch.used == {"vLLM tp:0": "communicator"}
-    fused.close_group("vLLM", "tp:0")
-    fused.close_group("vLLM", "tp:0")
+    assert torch.tried == ["vLLM tp:0"]
+    assert torch.forgotten == []
+    for _ in range(2):
+        fused.close_group("vLLM", "tp:0", "gpu")
+    assert torch.used == {}
+    assert torch.forgotten == [("gpu", False)]
+    assert not fused.any_open()
+
+
+@pytest.mark.parametrize("where", ["communicator_of", "call", "try_out"])
+def test_a_rank_that_cannot_keeps_all_from_it(
+    torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    torch.errors[where] = RuntimeError("the ranks of this\ncommunicator are NCCL's")
+    assert not opened()
+    assert not fused.any_open()
+    assert torch.voted == [("cpu", True), ("cpu", False)]
+    assert (torch.used, torch.forgotten) == ({}, [("gpu", True)])
+    said = capsys.readouterr().err
+    assert "in one call (tp:0): RuntimeError: the ranks of this communicator are NCCL's\n" in said
+    assert said.count("\n") == 1
+
+
+def missing() -> str:
+    raise ImportError("no stretto.torch")
+
+
+@pytest.mark.parametrize("reason", [lambda: "no stretto.torch", missing])
+def test_a_reason_of_one_rank_is_a_vote_before_any_rank_waits(
+    torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], reason: Any
+) -> None:
+    assert not opened(reason)
+    assert torch.voted == [("cpu", False)]
+    assert torch.made == []
+    assert "no stretto.torch\n" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_ready_is_a_vote_before_any_rank_waits(torch: types.SimpleNamespace) -> None:
+    torch.errors["expect_ready"] = RuntimeError("a capture")
+    assert not opened()
+    assert (torch.voted, torch.made) == ([("cpu", False)], [])
+
+
+@pytest.mark.parametrize(("vote", "made"), [(1, []), (2, [("gpu", "cuda:1")])])
+def test_what_another_rank_says_is_not_said_again(
+    torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], vote: int, made: list[Any]
+) -> None:
+    torch.refused[vote] = 3
+    assert not opened()
+    assert torch.made == made
+    assert torch.forgotten == [("gpu", True)] * len(made)
     assert torch.used == {}
     assert not fused.any_open()
+    assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("votes", "error"), [(0, None), (1, RuntimeError("no\nCUDA"))])
-def test_a_rank_that_cannot_keeps_all_from_it(
-    torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], votes: int, error: Exception | None
-) -> None:
-    torch.votes, torch.error = votes, error
-    assert not fused.open_group("vLLM", "tp:0", "gpu", "cpu", "cuda:1")
-    assert not fused.any_open()
-    said = capsys.readouterr().err
-    assert ("RuntimeError: no CUDA" if error else "another rank of the group could not") in said
-    assert said.count("\n") == 1
+def test_a_vote_that_fails_ends_the_start_and_keeps_nothing(torch: types.SimpleNamespace) -> None:
+    def broken(group: Any, device: Any) -> str:
+        torch.errors["all_reduce"] = RuntimeError("Connection closed by peer")
+        return "communicator"
+
+    sys.modules["stretto.torch.on_gpus"].communicator_of = broken  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        opened()
+    assert (torch.used, torch.forgotten) == ({}, [("gpu", True)])
 
 
 @pytest.mark.parametrize(
@@ -281,6 +336,7 @@ def test_vllm_fuses_by_this_library(
     assert vllm_passes() == "stretto.vllm.passes.StrettoPassManager"
     group.destroy()
     assert torch.used == {}
+    assert torch.forgotten == [("gpu", False)]
     assert vllm_passes() == VLLM_PASSES
 
 
@@ -296,6 +352,13 @@ def vllm_with_another_pass(vllm: dict[str, Any]) -> None:
     vllm["AllReduceFusionPass"].__init__ = function("self, config, group")
 
 
+def vllm_whose_configuration_fails(vllm: dict[str, Any]) -> None:
+    def fail() -> None:
+        raise RuntimeError("no configuration")
+
+    sys.modules["vllm.config"].get_current_vllm_config_or_none = fail  # type: ignore[attr-defined]
+
+
 def vllm_whose_ranks_cannot(vllm: dict[str, Any]) -> None:
     sys.modules["stretto.torch.on_gpus"].communicator_of = None  # type: ignore[attr-defined]
 
@@ -306,11 +369,12 @@ def vllm_whose_ranks_cannot(vllm: dict[str, Any]) -> None:
         (vllm_that_does_not_compile, "vLLM does not compile this model"),
         (vllm_that_does_not_fuse, "fuse_allreduce_rms off"),
         (vllm_with_another_pass, "AllReduceFusionPass.__init__"),
-        (vllm_whose_ranks_cannot, "no communicator for the fused all-reduce and RMSNorm"),
+        (vllm_whose_ranks_cannot, "TypeError: "),
+        (vllm_whose_configuration_fails, "RuntimeError: no configuration"),
     ],
 )
 def test_vllm_keeps_its_own_fusion_with_one_line(
-    vllm: dict[str, Any], capsys: pytest.CaptureFixture[str], change: Any, words: str
+    vllm: dict[str, Any], torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], change: Any, words: str
 ) -> None:
     change(vllm)
     stretto_engines.vllm()
@@ -318,7 +382,10 @@ def test_vllm_keeps_its_own_fusion_with_one_line(
     assert group.all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
     first, second = capsys.readouterr().err.splitlines()
     assert "all-reduce of 4 ranks" in first
+    assert second.startswith("stretto: vLLM: no all-reduce and RMSNorm in one call (tp:0): ")
     assert words in second
+    # The peers of a rank that cannot are not left alone.
+    assert not torch.voted[-1][1]
     assert vllm_passes() == VLLM_PASSES
     assert cache_key() == ""
 
@@ -335,9 +402,56 @@ def test_passes_of_another_plugin_stay(
     vllm["CudaPlatformBase"].get_pass_manager_cls = classmethod(lambda cls: "other.Passes")
     stretto_engines.vllm()
     assert vllm_group().all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
-    assert "RMSNorm stay apart: another plugin has put its compiler passes in place" in capsys.readouterr().err
+    assert "RMSNorm in one call (tp:0): another plugin has put its compiler passes in place" in capsys.readouterr().err
     assert torch.made == []
     assert vllm_passes() == "other.Passes"
+
+
+@pytest.mark.parametrize("missing", ["Platform.get_pass_manager_cls", "envs.compile_factors"])
+def test_a_vllm_without_a_place_for_the_pass_has_our_all_reduce(
+    vllm: dict[str, Any], torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    if missing.startswith("envs"):
+        sys.modules["vllm.envs"].compile_factors = function("config")  # type: ignore[attr-defined]
+    else:
+        vllm["Platform"].get_pass_manager_cls = function("cls, config")
+    stretto_engines.vllm()
+    assert vllm_group().all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
+    assert missing in capsys.readouterr().err
+    assert not vllm_plugin.passes_are_taken()
+    assert vllm_passes() == VLLM_PASSES
+    assert torch.made == []
+
+
+def test_passes_that_cannot_be_asked_for_do_not_stop_the_all_reduce(
+    vllm: dict[str, Any], torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(cls: Any) -> str:
+        raise RuntimeError("no passes")
+
+    vllm["CudaPlatformBase"].get_pass_manager_cls = classmethod(fail)
+    stretto_engines.vllm()
+    assert "compiler passes stay (RuntimeError: no passes)" in capsys.readouterr().err
+    assert vllm_group().all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
+    assert torch.made == []
+
+
+def test_the_cache_key_changes_with_what_makes_the_graphs(
+    vllm: dict[str, Any], torch: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stretto_engines.vllm()
+    vllm_group()
+    before = cache_key()
+    assert cache_key() == before
+    for changed in (steps, fused):
+        source = inspect.getsource
+
+        def other(of: Any, changed: Any = changed, source: Any = source) -> str:
+            return str(source(of)) + "# changed" * (of is changed)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(inspect, "getsource", other)
+            assert cache_key() != before
 
 
 @pytest.fixture
@@ -385,7 +499,7 @@ def test_our_pass_takes_what_is_open_and_says_what_it_leaves(
     model.use(model.normalised, model.added)
     ours(model.graph)
     assert ours.matched_count == 0
-    fused.open_group("vLLM", "tp:0", "gpu", "cpu", "cuda:1")
+    opened()
     ours(model.graph)
     assert ours.matched_count == 1
     assert type(ours).match_table["StrettoFusionPass"] == 1
@@ -402,6 +516,7 @@ def test_graphs_of_an_older_plugin_are_not_found_again(passes: Any, vllm: dict[s
     base.hash_source = staticmethod(lambda *sources: sources)
     uuid = passes.StrettoFusionPass(vllm["config"]).uuid()
     assert "def _written_out" in uuid
+    assert "def refuse" in uuid
     assert passes.stretto.__version__ in uuid
 
 

@@ -3,13 +3,14 @@ with stand-ins that have the recorded signatures.
 """
 
 import sys
+import threading
 import types
 from typing import Any
 
 import pytest
 import stretto_engines
 from engine_stand_ins import VARIABLES, Tensor, function, sglang_stand_in, torch_stand_in
-from stretto.engines import fused
+from stretto.engines import fused, switch
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ class Group:
 
     def __init__(self, name: str, ranks: int = 2) -> None:
         self.unique_name, self.world_size, self.rank_in_group = name, ranks, 0
-        self.cpu_group, self.device_group, self.device = "cpu", f"gpu of {name}", "cuda:1"
+        self.cpu_group, self.device_group, self.device = f"cpu of {name}", f"gpu of {name}", "cuda:1"
 
 
 @pytest.fixture
@@ -76,17 +77,20 @@ def test_sglang_fuses_by_this_library(
     assert workspaces(sglang) == []
     assert sorted(torch.used) == ["SGLang attention_tp:0", "SGLang moe_ep:0"]
     assert torch.made == [("gpu of moe_ep:0", "cuda:1"), ("gpu of attention_tp:0", "cuda:1")]
+    whole, moe, attention = (("cpu of tp:0", True), ("cpu of moe_ep:0", True), ("cpu of attention_tp:0", True))
+    assert torch.voted == [whole, moe, moe, attention, attention, whole, whole, whole]
     said = capsys.readouterr().err
     assert said.count("all-reduce and RMSNorm in one call") == 2
-    for attention in (True, False):
-        assert norm(sglang, *TENSORS, attention=attention) == ("normalised", "added")
+    for of_attention in (True, False):
+        assert norm(sglang, *TENSORS, attention=of_attention) == ("normalised", "added")
     assert torch.calls == [(*TENSORS, 1e-5, "SGLang attention_tp:0"), (*TENSORS, 1e-5, "SGLang moe_ep:0")]
 
 
 def test_sglang_that_made_no_workspaces_keeps_its_own(sglang: dict[str, Any], torch: types.SimpleNamespace) -> None:
     stretto_engines.sglang()
-    named = {"eps": 1e-5, "max_token_num": 2048, "use_attn_tp_group": True}
-    assert norm(sglang, *TENSORS) == (TENSORS, named)
+    tensors = dict(zip(("input_tensor", "residual", "weight"), TENSORS, strict=True))
+    named = {**tensors, "eps": 1e-5, "max_token_num": 2048, "use_attn_tp_group": True}
+    assert norm(sglang, *TENSORS) == ((), named)
     assert torch.calls == []
 
 
@@ -97,16 +101,158 @@ def test_groups_of_one_rank_need_nothing(sglang: dict[str, Any], torch: types.Si
     assert list(torch.used) == ["SGLang attention_tp:0"]
 
 
+def test_one_group_for_attention_and_experts_is_opened_once(
+    sglang: dict[str, Any], torch: types.SimpleNamespace
+) -> None:
+    both = Group("tp:0")
+    sglang["groups"] = {True: both, False: both}
+    stretto_engines.sglang()
+    assert workspaces(sglang) == []
+    assert torch.made == [("gpu of tp:0", "cuda:1")]
+
+
+OWN = [{"max_token_num": 2048, "hidden_dim": 64, "dtype": "torch.bfloat16"}]
+
+
 def test_sglang_whose_ranks_cannot_keeps_its_own(
     sglang: dict[str, Any], torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torch.votes = 0
+    torch.errors["call"] = RuntimeError("the ranks are NCCL's")
     stretto_engines.sglang()
-    assert workspaces(sglang) == [{"max_token_num": 2048, "hidden_dim": 64, "dtype": "torch.bfloat16"}]
-    assert torch.calls == []
+    assert workspaces(sglang) == OWN
+    assert (torch.calls, torch.used) == ([], {})
+    assert norm(sglang, *TENSORS)[0] == ()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition("in one call ")[2] for line in said] == [
+        "(moe_ep:0): RuntimeError: the ranks are NCCL's",
+        "(attention_tp:0): RuntimeError: the ranks are NCCL's",
+        "(tp:0): a group of it has none",
+    ]
+
+
+def no_fusion() -> None:
+    sys.modules["sglang.srt.layers.flashinfer_comm_fusion"].resolve_flashinfer_allreduce_fusion_backend = lambda: None  # type: ignore[attr-defined]
+
+
+def no_backend() -> None:
+    def resolve() -> str:
+        raise ValueError("FlashInfer allreduce fusion requires SM90 or SM10X NVIDIA GPUs.")
+
+    sys.modules["sglang.srt.layers.flashinfer_comm_fusion"].resolve_flashinfer_allreduce_fusion_backend = resolve  # type: ignore[attr-defined]
+
+
+def no_flashinfer() -> None:
+    name = "sglang.srt.layers.layer_boundary.residual.add_norm"
+    sys.modules[name].flashinfer_ar_fusion_applies = lambda batch_size: False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (no_fusion, "fusion off"),
+        (no_backend, "requires SM90"),
+        (no_flashinfer, "FlashInfer is missing or was found unusable"),
+    ],
+)
+def test_an_sglang_that_never_calls_the_norm_is_left_alone(
+    sglang: dict[str, Any], torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], change: Any, words: str
+) -> None:
+    change()
+    stretto_engines.sglang()
+    assert workspaces(sglang) == OWN
+    assert torch.made == []
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "SGLang keeps its own" in said
+    assert words in said
+
+
+def test_what_sglang_raises_is_raised(sglang: dict[str, Any], torch: types.SimpleNamespace) -> None:
+    no_backend()
+    stretto_engines.sglang()
+    hook, _ = sglang["hooks"]["pre_initialize_workspaces"]
+
+    def own(**_: Any) -> None:
+        sys.modules["sglang.srt.layers.flashinfer_comm_fusion"].resolve_flashinfer_allreduce_fusion_backend()
+
+    with pytest.raises(ValueError, match="requires SM90"):
+        hook(own, max_token_num=2048, hidden_dim=64, dtype="torch.bfloat16")
+
+
+# ---- Four ranks, two of which have each group of attention and of experts.
+
+
+class Ranks:
+    """torch.distributed's votes between threads: of a group's members, which are its name here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sglang: dict[str, Any], torch: types.SimpleNamespace) -> None:
+        self.barriers = {ranks: threading.Barrier(len(ranks)) for ranks in ((0, 1), (2, 3), (0, 1, 2, 3))}
+        self.votes: dict[tuple[tuple[int, ...], int], int] = {}
+        self.of_thread: dict[int, int] = {}
+        self.groups: dict[int, Group] = {}
+        self.forgotten = torch.forgotten
+        distributed = sys.modules["torch.distributed"]
+        monkeypatch.setattr(distributed, "get_rank", lambda group: group.index(self.rank()))
+        monkeypatch.setattr(distributed, "get_world_size", len)
+        monkeypatch.setattr(distributed, "all_reduce", self.all_reduce)
+        whole = types.SimpleNamespace(unique_name="tp:0", cpu_group=(0, 1, 2, 3))
+        context = sys.modules["sglang.srt.runtime_context"]
+        monkeypatch.setattr(context, "get_parallel", lambda: types.SimpleNamespace(tp_group=whole))
+        comm = sys.modules["sglang.srt.layers.flashinfer_comm_fusion"]
+        monkeypatch.setattr(comm, "resolve_fusion_group", lambda *, use_attn_tp_group: (2, 0, self.groups[self.rank()]))
+
+    def rank(self) -> int:
+        return self.of_thread[threading.get_ident()]
+
+    def all_reduce(self, vote: Any, op: str, group: tuple[int, ...]) -> None:
+        self.votes[group, self.rank()] = vote[0]
+        self.barriers[group].wait(10)
+        vote[0] = min(self.votes[group, rank] for rank in group)
+        self.barriers[group].wait(10)
+
+    def run(self, body: Any) -> list[Any]:
+        results: list[Any] = [None] * 4
+
+        def one(rank: int) -> None:
+            self.of_thread[threading.get_ident()] = rank
+            # Processes have a module each, and threads one: the groups need names of their own.
+            self.groups[rank] = Group(f"attention_tp:{rank}")
+            self.groups[rank].cpu_group = (0, 1) if rank < 2 else (2, 3)  # type: ignore[assignment]
+            results[rank] = body()
+
+        threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        return results
+
+
+@pytest.mark.parametrize("where", [None, "misfit", "communicator_of", "call"])
+def test_all_ranks_take_it_or_none(
+    monkeypatch: pytest.MonkeyPatch, sglang: dict[str, Any], torch: types.SimpleNamespace, where: str | None
+) -> None:
+    stretto_engines.sglang()
+    ranks = Ranks(monkeypatch, sglang, torch)
+    gpus, operators = sys.modules["stretto.torch.on_gpus"], sys.modules["stretto.torch"]
+    places = {"misfit": switch, "communicator_of": gpus, "call": operators}
+    if where is not None:
+        name = "all_reduce_add_rms_norm" if where == "call" else where
+        own = getattr(places[where], name)
+
+        def fails_on_rank_3(*given: Any, **named: Any) -> Any:
+            if ranks.rank() == 3:
+                raise RuntimeError("not here")
+            return own(*given, **named)
+
+        monkeypatch.setattr(places[where], name, fails_on_rank_3)
+    assert ranks.run(lambda: workspaces(sglang)) == [OWN if where else []] * 4
+    assert fused.any_open() == (where is None)
+    assert len(torch.used) == (0 if where else 4)
+    # The group of ranks 0 and 1 had one each, and closes it together; in the other one not all have.
+    closed = [("gpu of attention_tp:0", False), ("gpu of attention_tp:1", False)]
+    failed = [("gpu of attention_tp:2", True), ("gpu of attention_tp:3", True)]
+    assert sorted(torch.forgotten) == (closed + failed if where in ("communicator_of", "call") else [])
 
 
 def test_what_is_not_served_is_declined_as_sglang_declines(
@@ -129,13 +275,16 @@ def test_what_is_not_served_is_declined_as_sglang_declines(
 
 
 def test_an_sglang_with_another_fusion_keeps_that_alone(
-    sglang: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    sglang: dict[str, Any], torch: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = sys.modules["sglang.srt.layers.flashinfer_comm_fusion"]
-    other.pre_initialize_workspaces = function("size")  # type: ignore[attr-defined]
+    other.flashinfer_allreduce_residual_rmsnorm = function("tensors")  # type: ignore[attr-defined]
     stretto_engines.sglang()
-    assert set(sglang["hooks"]) == {"__init__", "all_reduce", "_all_reduce_out_place"}
+    # Its peers may be as expected, and must not be left alone with their vote.
+    assert workspaces(sglang) == OWN
+    assert torch.voted == [("cpu of tp:0", False)]
+    hook, _ = sglang["hooks"]["flashinfer_allreduce_residual_rmsnorm"]
+    assert hook(lambda tensors: tensors, TENSORS) == TENSORS
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "pre_initialize_workspaces(size)" in said
-    assert "SGLang keeps its own fusion of all-reduce and RMSNorm" in said
+    assert "flashinfer_allreduce_residual_rmsnorm(tensors)" in said

@@ -18,6 +18,7 @@ import stretto
 import stretto.torch
 import torch
 from engine_stand_ins import sglang_stand_in
+from stretto.engines import fused
 from stretto.sglang import fused as sglang_fused
 from stretto.vllm import graph as steps
 from torch._inductor.decomposition import select_decomp_table
@@ -125,6 +126,10 @@ def test_a_graph_of_vllm_computes_what_it_did(groups: list[str], dtype: torch.dt
     for rank, group in enumerate(groups):
         module, count, refused = graph_of(group, (parts[rank], residual, weight, scale))
         assert (count, refused) == (3, [])
+        targets = [str(node.target) for node in module.graph.nodes]
+        assert targets.count("stretto.all_reduce_add_rms_norm.default") == 2
+        assert targets.count("stretto.all_reduce_add_rms_norm_fp8.default") == 1
+        assert not [target for target in targets if target.startswith("aten.clamp")]
         graphs.append(module)
     results = on_every_rank(lambda rank: graphs[rank](parts[rank], residual, weight, scale))
 
@@ -162,6 +167,7 @@ def test_code_that_sglang_compiles_is_whole(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("STRETTO_DEVICE", "cpu")
     (alone,) = stretto.init_all(1)
     stretto.torch.use(alone, "SGLang alone")
+    monkeypatch.setattr(fused, "_OPEN", {"SGLang alone"})
     group = Group("SGLang alone")
     import sglang.srt.layers.flashinfer_comm_fusion as comm
 

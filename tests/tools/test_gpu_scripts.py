@@ -175,8 +175,8 @@ def test_norms_are_measured_by_every_call_and_on_one_gpu(machine: Machine) -> No
 def test_a_norm_that_takes_too_long_or_fails_does_not_stop_the_others(machine: Machine) -> None:
     machine.program("norm_driver", 'case $* in *plain*) sleep 50 ;; *bias*) exit 3 ;; esac\necho "a line"\n')
     began = time.monotonic()
-    said, calls = machine.run("gpu_tables", "--parts", "norms", "--norm-seconds", "1")
-    assert time.monotonic() - began < 25
+    said, calls = machine.run("gpu_tables", "--parts", "norms", "--norm-seconds", "4")
+    assert time.monotonic() - began < 40
     assert len(of(calls, "norm_driver", "--json")) == 8
     assert "FAILED plain: status none: stopped after its time" in said
     assert "FAILED bias: status 3" in said
@@ -186,8 +186,8 @@ def test_a_norm_that_takes_too_long_or_fails_does_not_stop_the_others(machine: M
 
 
 def test_norms_for_which_no_time_is_left_are_left_out(machine: Machine) -> None:
-    machine.program("norm_driver", "sleep 6\n")
-    said, calls = machine.run("gpu_tables", "--parts", "norms,lab", "--seconds", "17")
+    machine.program("norm_driver", "sleep 7\n")
+    said, calls = machine.run("gpu_tables", "--parts", "norms,lab", "--seconds", "19")
     assert len(of(calls, "norm_driver", "--json")) == 2
     assert "no time left for norms from per_tensor on" in said
     assert "no time left for lab" in said

@@ -89,6 +89,7 @@ def one_rank(rank: Any, meet: Any) -> None:
     load_plugins()
     import sglang
     from sglang.srt.layers import flashinfer_comm_fusion as comm
+    from sglang.srt.layers.layer_boundary.residual import add_norm
     from sglang.srt.plugins.hook_registry import HookRegistry
     from sglang.srt.runtime_context import get_parallel
     from stretto.engines.contract import ENGINES, misfits
@@ -98,6 +99,11 @@ def one_rank(rank: Any, meet: Any) -> None:
         print(f"SGLang {sglang.__version__}, torch {torch.__version__}; misfits: {misfits(ENGINES['sglang'])}")
         print("hooks applied:", *sorted(HookRegistry._patched), sep="\n  ", flush=True)
     on_gpus.communicator_of = host_communicator
+    on_gpus.expect_ready = lambda device: None
+    on_gpus.try_out = lambda communicator, device, call: call()
+    # A GPU that SGLang fuses on, and its option for that.
+    add_norm.flashinfer_ar_fusion_applies = lambda batch_size: True
+    comm.resolve_flashinfer_allreduce_fusion_backend = lambda: "trtllm"
     dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=RANKS)
     groups = {name: make_group(rank, name) for name in ("attention_tp", "moe_tp")}
     sizes = {"tp_size": RANKS, "attn_tp_size": RANKS, "moe_tp_size": RANKS, "moe_ep_size": 1, "attn_tp_rank": rank}

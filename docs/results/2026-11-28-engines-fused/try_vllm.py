@@ -54,11 +54,14 @@ def open_groups(rank: Any, config: Any, no_gpu: Any, meet: Any) -> None:
     no_gpu.get_device_communicator_cls = classmethod(lambda cls: base)
     torch.cuda.set_device = lambda *_: None
     on_gpus.communicator_of = host_communicator
+    on_gpus.expect_ready = lambda device: None
+    on_gpus.try_out = lambda communicator, device, call: call()
     with set_current_vllm_config(config):
         parallel_state.init_distributed_environment(RANKS, rank, f"file://{meet}", rank, "gloo")
         parallel_state.initialize_model_parallel(RANKS)
         group = parallel_state.get_tp_group().device_communicator
         group._tell = lambda text: rank == 0 and print(f"said: {text}", flush=True)
+        group.device = torch.device("cpu")
         StrettoCommunicator._open_fused(group)
 
 
@@ -132,6 +135,24 @@ def compare(model: Any, rank: Any, dtype: Any, tokens: Any) -> None:
     assert worst_residual < 6 and worst < 1.1 and quantised.dtype == torch.float8_e4m3fn
 
 
+def watch_graphs() -> list[Any]:
+    """What each graph holds after our pass: our operators, and what writes 8 bits out."""
+    from stretto.vllm import graph
+
+    own, seen = graph.fuse, []
+
+    def fuse(nodes: Any, *rest: Any) -> int:
+        count = own(nodes, *rest)
+        targets = [str(node.target) for node in nodes.nodes]
+        ours = [f"stretto.all_reduce_add_rms_norm{kind}.default" for kind in ("", "_fp8")]
+        clamps = sum(target.startswith("aten.clamp") for target in targets)
+        seen.append([*(targets.count(name) for name in ours), clamps])
+        return count
+
+    graph.fuse = fuse
+    return seen
+
+
 def one_rank(rank: Any, no_gpu: Any, meet: Any) -> None:
     from vllm.plugins import load_general_plugins
 
@@ -142,6 +163,7 @@ def one_rank(rank: Any, no_gpu: Any, meet: Any) -> None:
     from vllm.config import CompilationConfig, DeviceConfig, VllmConfig, set_current_vllm_config
     from vllm.forward_context import set_forward_context
 
+    seen = watch_graphs()
     turns = ((torch.float32, "compiled"), (torch.bfloat16, "compiled"), (torch.bfloat16, "found again in vLLM's cache"))
     for turn, (dtype, how) in enumerate(turns):
         # What would tell models of two types apart is in the configuration of a model, which there is none of.
@@ -165,6 +187,9 @@ def one_rank(rank: Any, no_gpu: Any, meet: Any) -> None:
                 compare(model, rank, dtype, tokens)
         replaced = sum(get_match_table().values()) - matches
         print(f"rank {rank}, {dtype}, {how}: {replaced} steps replaced", flush=True)
+        graphs, seen[:] = list(seen), []
+        assert all(one == [2, 1, 0] for one in graphs), graphs
+        print(f"rank {rank}, {dtype}: {len(graphs)} graphs, each with 2 calls, 1 with 8 bits, 0 clamps", flush=True)
 
 
 if __name__ == "__main__":

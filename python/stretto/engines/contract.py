@@ -33,8 +33,6 @@ class Use:
 _VLLM = "vllm.distributed.device_communicators"
 VLLM = (
     Use("vllm.platforms.cuda.CudaPlatformBase.get_device_communicator_cls", 1),
-    Use("vllm.platforms.interface.Platform.get_pass_manager_cls", 1),
-    Use("vllm.envs.compile_factors", 0),
     Use(
         f"{_VLLM}.cuda_communicator.CudaCommunicator.__init__",
         1,
@@ -47,9 +45,16 @@ VLLM = (
     Use(f"{_VLLM}.pynccl.PyNcclCommunicator.destroy", 1),
 )
 
-# Of the pass that fuses all-reduce and RMSNorm, beyond that: its place, and the operators that it looks for in graphs.
+# What the plugin puts its own in the place of for the pass that fuses all-reduce and RMSNorm, when vLLM loads it.
+VLLM_PASSES = (
+    Use("vllm.platforms.interface.Platform.get_pass_manager_cls", 1),
+    Use("vllm.envs.compile_factors", 0),
+)
+
+# Of that pass, beyond all this: its place, and the operators that it looks for in graphs.
 _PASSES = "vllm.compilation.passes"
 VLLM_FUSED = (
+    *VLLM_PASSES,
     Use(f"{_PASSES}.pass_manager.PostGradPassManager.configure", 2),
     Use(f"{_PASSES}.fusion.allreduce_rms_fusion.AllReduceFusionPass.__init__", 2),
     Use(f"{_PASSES}.fusion.allreduce_rms_fusion.AllReduceFusionPass.is_applicable_for_range", 2),
@@ -73,7 +78,7 @@ SGLANG = (
 )
 
 # Of the fused all-reduce and RMSNorm, beyond that: the function that SGLang's norms call, what it makes before CUDA
-# graphs are captured, and which group it is of.
+# graphs are captured, which group it is of, and whether they call it at all.
 _FUSION = "sglang.srt.layers.flashinfer_comm_fusion"
 SGLANG_FUSED = (
     Use(
@@ -83,6 +88,9 @@ SGLANG_FUSED = (
     ),
     Use(f"{_FUSION}.pre_initialize_workspaces", 0, ("max_token_num", "hidden_dim", "dtype")),
     Use(f"{_FUSION}.resolve_fusion_group", 0, ("use_attn_tp_group",)),
+    Use(f"{_FUSION}.resolve_flashinfer_allreduce_fusion_backend", 0),
+    Use("sglang.srt.layers.layer_boundary.residual.add_norm.flashinfer_ar_fusion_applies", 1),
+    Use("sglang.srt.runtime_context.get_parallel", 0),
 )
 
 ENGINES = {"vllm": (*VLLM, *VLLM_FUSED), "sglang": (*SGLANG, *SGLANG_FUSED)}

@@ -22,16 +22,17 @@ def served(engine: str, package: str, versions: tuple[str, ...], uses: Iterable[
             engine, f"{package} {version} is not served, {' and '.join(versions)} is: {engine} keeps its own all-reduce"
         )
         return False
-    return fits(engine, uses, "all-reduce", f"{package} {version}")
+    problem = misfit(f"{package} {version}", uses)
+    if problem:
+        say(engine, f"{problem}: {engine} keeps its own all-reduce")
+    return not problem
 
 
-def fits(engine: str, uses: Iterable[Use], what: str, package: str = "") -> bool:
-    """Whether the installed engine has all that a part of the plugin relies on. `what` it keeps if not."""
+def misfit(engine: str, uses: Iterable[Use]) -> str:
+    """Why the installed engine is not one that a part of the plugin can rely on; nothing where it is."""
     problems = misfits(uses)
-    if problems:
-        more = f", and {len(problems) - 1} more" * (len(problems) > 1)
-        say(engine, f"{package or engine} is not as expected ({problems[0]}{more}): {engine} keeps its own {what}")
-    return not problems
+    more = f", and {len(problems) - 1} more" * (len(problems) > 1)
+    return f"{engine} is not as expected ({problems[0]}{more})" if problems else ""
 
 
 def stay_deterministic(variable: str) -> None:

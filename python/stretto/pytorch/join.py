@@ -66,6 +66,14 @@ def _barrier(communicator: Communicator, device: torch.device | None, timeout: t
         return communicator.barrier()
     arrived = memory(torch.zeros(1, device=device))
     communicator._native.all_reduce(arrived, arrived, op_code("sum"), -1, stream_of(device))
+    await_end(communicator, device, timeout)
+
+
+def await_end(communicator: Communicator, device: torch.device, timeout: timedelta) -> None:
+    """Returns when the device's current stream has done what was submitted, the group's first operations.
+
+    Raises `DistBackendError`, and ends the communicator, if one fails or it is not done within `timeout`.
+    """
     over = torch.cuda.Event()
     over.record(torch.cuda.current_stream(device))
     until = time.monotonic() + timeout.total_seconds()

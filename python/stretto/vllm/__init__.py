@@ -9,13 +9,15 @@ which is vLLM's own with another all-reduce in front. It also asks for the class
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from typing import Any
 
 from stretto_engines import say
 
 import stretto
 from stretto.engines import fused, switch
-from stretto.engines.contract import VLLM
+from stretto.engines.contract import VLLM, VLLM_PASSES, misfits
 
 ENGINE = "vLLM"
 VERSIONS = ("0.33",)
@@ -29,7 +31,6 @@ def register() -> None:
     """Called in each of vLLM's processes where the plugin is on. Again: does nothing more."""
     if not switch.served(ENGINE, "vllm", VERSIONS, VLLM):
         return
-    from vllm import envs
     from vllm.platforms import current_platform
 
     if not current_platform.is_cuda():
@@ -39,19 +40,31 @@ def register() -> None:
     if named not in (_OWN, _OURS):
         say(ENGINE, f"another plugin has put {named} in place: it stays there")
         return
-    if passes_can_be_taken():
-        # vLLM finds compiled code of earlier runs again by these values.
-        envs.environment_variables["STRETTO_VLLM"] = _what_compiled_code_needs
-        type(current_platform).get_pass_manager_cls = classmethod(_our_passes)
+    _take_passes()
     switch.stay_deterministic("VLLM_BATCH_INVARIANT")
     type(current_platform).get_device_communicator_cls = classmethod(_our_class)
 
 
-def passes_can_be_taken() -> bool:
-    """Whether the compiler's passes are vLLM's own, or ours already."""
+def _take_passes() -> None:
+    """The all-reduce goes on where this cannot be: `communicator` says it, when it is asked for the fused call."""
+    try:
+        from vllm import envs
+        from vllm.platforms import current_platform
+
+        if misfits(VLLM_PASSES) or current_platform.get_pass_manager_cls() not in (_OWN_PASSES, _OUR_PASSES):
+            return
+        # vLLM finds compiled code of earlier runs again by these values.
+        envs.environment_variables["STRETTO_VLLM"] = _what_compiled_code_needs
+        type(current_platform).get_pass_manager_cls = classmethod(_our_passes)
+    except Exception as error:
+        say(ENGINE, f"vLLM's compiler passes stay ({type(error).__name__}: {' '.join(str(error).split())})")
+
+
+def passes_are_taken() -> bool:
+    """Whether vLLM asks us for the class of its compiler's passes."""
     from vllm.platforms import current_platform
 
-    return current_platform.get_pass_manager_cls() in (_OWN_PASSES, _OUR_PASSES)
+    return getattr(current_platform.get_pass_manager_cls, "__func__", None) is _our_passes
 
 
 def _our_class(_: Any) -> str:
@@ -63,5 +76,14 @@ def _our_passes(_: Any) -> str:
     return _OUR_PASSES if fused.any_open() else _OWN_PASSES
 
 
+def sources() -> str:
+    """Of what decides which steps of a graph become our operators, and how these are called."""
+    from stretto.vllm import graph
+
+    return inspect.getsource(graph) + inspect.getsource(fused)
+
+
 def _what_compiled_code_needs() -> str:
-    return f"fused, {stretto.__version__}" if fused.any_open() else ""
+    if not fused.any_open():
+        return ""
+    return f"fused, {stretto.__version__}, {hashlib.sha256(sources().encode()).hexdigest()[:16]}"

@@ -12,7 +12,7 @@ from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
 from stretto.engines import fused, switch, tensors
 from stretto.engines.contract import VLLM_FUSED
 from stretto.library import nccl_library_path
-from stretto.vllm import ENGINE, passes_can_be_taken
+from stretto.vllm import ENGINE, passes_are_taken
 
 
 class StrettoCommunicator(CudaCommunicator):  # type: ignore[misc]
@@ -39,13 +39,9 @@ class StrettoCommunicator(CudaCommunicator):  # type: ignore[misc]
         return opened
 
     def _open_fused(self) -> None:
-        """All ranks of the group come here, with the same configuration."""
-        reason = _why_apart(get_current_vllm_config_or_none())
-        if reason:
-            self._tell(f"all-reduce and RMSNorm stay apart: {reason}")
-        elif switch.fits(ENGINE, VLLM_FUSED, "fusion of all-reduce and RMSNorm") and fused.open_group(
-            ENGINE, self.unique_name, self.device_group, self.cpu_group, self.device
-        ):
+        """All ranks of the group come here, and all vote."""
+        groups = (self.device_group, self.cpu_group)
+        if fused.open_group(ENGINE, self.unique_name, *groups, self.device, _why_apart):
             self._tell(f"all-reduce and RMSNorm in one call ({self.unique_name})")
 
     def _tell(self, text: str) -> None:
@@ -64,17 +60,19 @@ class StrettoCommunicator(CudaCommunicator):  # type: ignore[misc]
 
     def destroy(self) -> None:
         """Frees what this library and vLLM hold."""
-        fused.close_group(ENGINE, self.unique_name)
+        fused.close_group(ENGINE, self.unique_name, self.device_group)
         if self._stretto is not None:
             self._stretto.destroy()
             self._stretto = None
         super().destroy()
 
 
-def _why_apart(config: Any) -> str:
+def _why_apart() -> str:
     """Why vLLM's compiler will not fuse the two; nothing where it will."""
+    config = get_current_vllm_config_or_none()
     if config is None or config.compilation_config.mode != CompilationMode.VLLM_COMPILE:
         return "vLLM does not compile this model"
     if not config.compilation_config.pass_config.fuse_allreduce_rms:
         return "vLLM's pass_config has fuse_allreduce_rms off"
-    return "" if passes_can_be_taken() else "another plugin has put its compiler passes in place"
+    misfit = switch.misfit(ENGINE, VLLM_FUSED)
+    return misfit or ("" if passes_are_taken() else "another plugin has put its compiler passes in place")

@@ -4,7 +4,6 @@ name, and where the device communicator has opened the fused call for a group.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +16,10 @@ from vllm.compilation.passes.vllm_inductor_pass import VllmInductorPass, VllmPat
 
 import stretto
 from stretto.engines import fused
-from stretto.vllm import ENGINE, graph
+from stretto.vllm import ENGINE, graph, sources
 
 # Parts of a model's code that was compiled before are found again by this.
-_SOURCE = inspect.getsource(graph)
+_SOURCES = sources()
 
 
 def name_of(group: str) -> str:
@@ -44,7 +43,7 @@ class StrettoFusionPass(VllmPatternMatcherPass):  # type: ignore[misc]
         return self._most is None or bool(compile_range.end <= self._most)
 
     def uuid(self) -> str:
-        return str(self.hash_source(type(self), _SOURCE, stretto.__version__))
+        return str(self.hash_source(type(self), _SOURCES, stretto.__version__))
 
     @VllmInductorPass.time_and_log  # type: ignore[untyped-decorator]
     def __call__(self, nodes: Any) -> None:
