@@ -293,7 +293,7 @@ def test_numbers_that_are_there_are_judged_after_the_end() -> None:
     assert context.measured._jobs == {}
 
 
-@pytest.mark.parametrize(("level", "seconds"), [("quick", 0.7), ("default", 4.0), ("full", 30.0)])
+@pytest.mark.parametrize(("level", "seconds"), [("quick", 0.4), ("default", 4.0), ("full", 30.0)])
 def test_random_operations_last_half_a_minute_or_say_that_they_are_cut(level: str, seconds: float) -> None:
     context = Context(environment={}, given=HEALTHY, level=LEVELS[level])
     reply = {"checked": 7, "failures": [], "operations": 9}

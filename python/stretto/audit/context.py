@@ -50,7 +50,7 @@ class Level:
 LEVELS = {
     level.name: level
     for level in (
-        Level("quick", 15, 3, 100, 2, 12, 0.7, 20),
+        Level("quick", 15, 3, 100, 2, 12, 0.4, 20),
         Level("default", 60, 5, 400, 5, 90, 4, 60),
         Level("full", 600, 15, 2000, 15, 1000, 40, 120),
     )
