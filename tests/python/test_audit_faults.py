@@ -386,16 +386,23 @@ def test_a_rank_that_hangs_is_named_with_what_it_waits_for(faulty: Faulty) -> No
     assert "rank 1" in found.measured.partition("flight recorders say")[2]
 
 
-@pytest.mark.parametrize("id", ["correctness.pairs", "latency.small"], ids=["Python", "native"])
-def test_a_rank_that_hangs_when_it_starts_is_named_within_the_time(
-    id: str, faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "id", "doing"),
+    [
+        ("stuck", "correctness.pairs", "to start"),
+        ("stuck", "latency.small", "to start"),
+        ("hang-soon", "bandwidth.collective", "to answer"),
+    ],
+)
+def test_a_rank_that_hangs_is_named_within_the_time_of_an_audit(
+    fault: str, id: str, doing: str, faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ranks count as having their cores, however busy this machine is."""
     monkeypatch.setattr(Progress, "_waited", lambda self: dict.fromkeys(self._pids, 0.0))
     level = dataclasses.replace(LEVELS["default"], seconds=30)
-    context = faulty("stuck", **{name: getattr(level, name) for name in ("name", "seconds", "share", "patience")})
+    context = faulty(fault, **{name: getattr(level, name) for name in ("name", "seconds", "share", "patience")})
     found = gravest(look(id, context))
-    assert found.severity is Severity.ERROR and "to start" in found.measured, found
+    assert found.severity is Severity.ERROR and f"s {doing}" in found.measured, found
     assert context.seconds_left > 0 and context.measured._jobs == {}
 
 
