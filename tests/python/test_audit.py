@@ -280,6 +280,7 @@ def test_a_kernel_that_does_not_say_who_waits_for_a_core(monkeypatch: pytest.Mon
 def test_numbers_that_are_there_are_judged_after_the_end() -> None:
     """Nothing is measured then."""
     context = Context(environment={}, given=HEALTHY)
+    assert context.facts is HEALTHY
     call = dataclasses.replace(FAST_CLOCK, case="getpid, as a system call")
     vars(context.measured)["platform"] = Platform([FAST_CLOCK, call])
     context.began = time.monotonic() - 1000

@@ -40,6 +40,7 @@ _FIVE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"
 _LARGEST_BESIDE = {"quick": "256K", "default": "4M", "full": "64M"}
 _LARGEST_ON_GPUS = {"quick": "4M", "default": "64M", "full": "1G"}
 _MOST_PAIRS = {"quick": 0, "default": 4, "full": MOST_GPU_RANKS}  # each takes some seconds to start
+_KILLED_SECONDS = 1.0  # until a process that was killed is left behind, at the end
 _START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
 _CREW = "ranks"
 _FEW = 3
@@ -165,7 +166,7 @@ class Measurements:
                 job.close(max(0.1, (self._left() + self.level.ending / 2) / 2))
         finally:
             for job in self._jobs.values():
-                job.kill()
+                job.kill(_KILLED_SECONDS)
             if "_folder" in self.__dict__:
                 self._folder.cleanup()
 
@@ -182,7 +183,8 @@ class Measurements:
             if progress.hangs:
                 hang = True
                 words += f", and {progress.what}"
-            words += waited_for(job.pids or job.started)
+            if progress.hangs or job.pids:
+                words += waited_for(job.pids or job.started)
         words += self._kill_all()
         self._broken = "the time of this audit is over"
         return words, hang
@@ -191,7 +193,7 @@ class Measurements:
         """Which processes are left behind, in words."""
         left = []
         for job in self._jobs.values():
-            job.kill()
+            job.kill(_KILLED_SECONDS)
             left += job.left_behind
         self._jobs.clear()
         return f"; process {', '.join(map(str, left))} does not end although it was killed" if left else ""
@@ -525,7 +527,7 @@ class Measurements:
         try:
             job.close()
         finally:  # also when the audit's time ends meanwhile
-            job.kill()
+            job.kill(_KILLED_SECONDS)
             del self._jobs[name]
 
     # ---- Ranks in Python ----------------------------------------------------------------------------------------

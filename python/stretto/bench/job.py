@@ -27,8 +27,8 @@ _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
 _LAST_MOMENTS_SECONDS = 1.0
 _DYING_SECONDS = 0.3
-# For which a process that was killed is waited for. One in the middle of a call into a driver ends later.
-_KILLED_SECONDS = 1.0
+# For which a process that was killed is waited for. One in the middle of a call into a driver may never end.
+_KILLED_SECONDS = 5.0
 _MOST_EXTENSIONS = 9
 # How often a watcher looks.
 LOOK_SECONDS = 2.0
@@ -133,6 +133,8 @@ class Job:
         A watcher is asked within these seconds and after them whether to wait on. It is over after ten times `seconds`
         whatever it says. The ranks themselves give up a little later than we do, should nobody be left to end them.
         """
+        if self.watcher is not None:
+            self.watcher.restart()  # before the ranks work: looking takes time from them
         line = f"{command} seconds={int(seconds * (1 + _MOST_EXTENSIONS)) + 30}\n".encode()
         for descriptor in self._in:
             os.write(descriptor, line)
@@ -162,9 +164,9 @@ class Job:
         self.kill()
         return problem
 
-    def kill(self) -> None:
-        """Ends every process of the job, whatever state it is in. May be called again. One that has not ended a moment
-        after it was killed is left behind and named (`left_behind`).
+    def kill(self, seconds: float = _KILLED_SECONDS) -> None:
+        """Ends every process of the job, whatever state it is in. May be called again. One that has not ended so many
+        seconds after it was killed is left behind (`left_behind`).
         """
         for pid in filter(self._is_ours, self._pids):
             with contextlib.suppress(ProcessLookupError):
@@ -172,7 +174,7 @@ class Job:
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        deadline = time.monotonic() + _KILLED_SECONDS
+        deadline = time.monotonic() + seconds
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
@@ -223,7 +225,6 @@ class Job:
         if self.watcher is not None:
             looks = max(1, math.ceil(seconds / LOOK_SECONDS))
             most = looks * (1 + _MOST_EXTENSIONS) - 1
-            self.watcher.restart()
         seconds /= looks
         deadline, extensions = time.monotonic() + seconds, 0
         replies: dict[int, Reply] = {}
