@@ -9,7 +9,7 @@
  *   pressed  changes one word of what the rank sends while its process has more threads than at first
  *   overtake signals first and puts the data a moment later
  *   swap     puts every second array before the one that was put before it
- *   deny     refuses puts into memory that is not of ncclMemAlloc
+ *   deny     refuses puts into memory that is not of ncclMemAlloc, and reads of other processes' memory
  *   late     goes on 100 ms after each all-reduce
  *   doze     goes on 1 ms after each all-reduce
  *   slow     adds 2 ms to each all-reduce, on all ranks
@@ -24,11 +24,13 @@
  *   spend    keeps 16 KB for each all-reduce, and a descriptor and a thread for every 50th
  *   allocate says that it has allocated memory for each operation
  *   crash    ends the process in its 200th call
- *   hang     stays in its 200th call
+ *   hang     stays in its 200th call, or with -soon in its 20th
+ *   stuck    does not return from making a communicator
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -36,6 +38,8 @@
 #include <stdlib.h>
 #include <stretto.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static int rank_of_process = -1;
@@ -108,7 +112,7 @@ static void spend(void) {
 }
 
 static void count_call(void) {
-  if (!here() || ++calls != 200) return;
+  if (!here() || ++calls != (faulty("-soon") ? 20 : 200)) return;
   if (faulty("crash")) abort();
   if (faulty("hang")) sleep_for_ever(NULL);
 }
@@ -188,6 +192,14 @@ ncclResult_t ncclPutSignal(const void* local, size_t count, ncclDataType_t type,
   return result;
 }
 
+/* As where a process may not look at another (kernel.yama.ptrace_scope, seccomp). */
+ssize_t process_vm_readv(pid_t pid, const struct iovec* local, unsigned long locals, const struct iovec* other,
+                         unsigned long others, unsigned long flags) {
+  if (!faulty("deny")) return syscall(SYS_process_vm_readv, pid, local, locals, other, others, flags);
+  errno = EPERM;
+  return -1;
+}
+
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   REAL(ncclSend);
@@ -225,6 +237,7 @@ static void made(int rank, int ranks) {
   rank_of_process = rank;
   if (faulty("init") && ranks > 1) usleep(150000);
   if (!here()) return;
+  if (faulty("stuck")) sleep_for_ever(NULL);
   static void* volatile kept;
   if (faulty("leak")) memset(kept = malloc(1 << 20), 1, 1 << 20);
   if (faulty("heavy")) memset(kept = malloc(64 << 20), 1, 64 << 20);

@@ -4,7 +4,12 @@ the mechanism by which they are wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+import stretto
 from planted import Faulty
+from stretto.audit import rank
 from stretto.audit.finding import Severity
 from test_audit import gravest, look
 
@@ -37,6 +42,14 @@ def test_a_word_that_was_put_later_and_comes_first_is_named(faulty: Faulty) -> N
 def test_memory_that_others_may_not_write_to_is_left_out_of_the_order(faulty: Faulty) -> None:
     (found,) = look("correctness.order", faulty("deny", share=2))
     assert found.severity is Severity.OK and "without memory of processes" in found.measured, found
+
+
+def test_windows_that_others_may_not_read_are_left_out_and_named(faulty: Faulty) -> None:
+    """As by kernel.yama.ptrace_scope or seccomp: machine.ptrace has a note of it, and nothing else is wrong."""
+    context = faulty("deny", share=2)
+    (found,) = look("correctness.windows", context)
+    assert found.severity is Severity.OK and "without the algorithm direct (" in found.measured, found
+    assert gravest(look("correctness.collectives", context)).severity is Severity.OK
 
 
 def test_data_that_are_wrong_by_one_mechanism_are_named_with_it(faulty: Faulty) -> None:
@@ -73,3 +86,15 @@ def test_wrong_data_of_threads_are_named(faulty: Faulty) -> None:
     assert found.severity is Severity.ERROR and "collectives of threads" in found.measured
     found = gravest(look("stress.oversubscribed", faulty("corrupt", rank=-2, share=0.2)))
     assert found.severity is Severity.ERROR
+
+
+def test_operations_on_a_stream_are_judged_as_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps its arrays until then."""
+    judged: list[int] = []
+
+    def judge(self: rank.Moves, begun: Iterable[rank.Begun]) -> None:
+        judged.append(len(list(begun)))
+
+    monkeypatch.setattr(rank.Moves, "judge", judge)
+    stretto.threads(2, lambda comm: rank.check_streams(comm, 60.0, 3))
+    assert set(judged) == {5} and len(judged) == 2 * 3 * len(rank._SIZES)

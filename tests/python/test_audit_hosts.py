@@ -325,7 +325,9 @@ def test_a_host_that_dies_in_the_middle_is_a_finding(hosts: Namespaces) -> None:
 def test_a_slow_way_is_named(hosts: Namespaces) -> None:
     first, second = hosts.names
     hosts.shape(second, "eth0", "200mbit")
-    (slow,) = of(audited(*hosts.options(), *QUICK), "network.bandwidth")
+    found = of(audited(*hosts.options(), *QUICK), "network.bandwidth")
+    # A busy machine may slow down Stretto beside a plain socket as well: against the other ways one alone is slow.
+    (slow,) = [one for one in found if "a port of a switch" in one["cause"]]
     assert slow["subject"] == f"{second} to {first}" and "other traffic" in slow["cause"]
 
 

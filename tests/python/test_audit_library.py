@@ -221,7 +221,7 @@ def test_a_library_that_does_not_run_on_these_gpus_is_named(
     assert found.severity is Severity.WARNING and found.subject == "nccl" and "--library" in found.next_step
 
 
-def contest(times: dict[str, list[float]], **more: Any) -> measurements.Contest:
+def contest(times: dict[str, list[float]], **more: Any) -> implementations.Contest:
     rows = [
         {
             "implementation": name,
@@ -235,7 +235,7 @@ def contest(times: dict[str, list[float]], **more: Any) -> measurements.Contest:
         for name, own in times.items()
         for step, time in enumerate(own)
     ]
-    return measurements.Contest(rows, dict.fromkeys(times, "1.0"), {}, **more)
+    return implementations.Contest(rows, dict.fromkeys(times, "1.0"), {}, **more)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from jobs import GUARD
 from planted import around
-from stretto.audit import gpus, plugins
-from stretto.audit.context import Context
+from stretto.audit import gpus, libraries, plugins
+from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import Finding, Severity
 from test_audit import HEALTHY, ROOT, gravest, look
 
@@ -19,12 +19,27 @@ def test_a_plugin_that_hangs_when_it_is_loaded_is_named(tmp_path: Path, monkeypa
     source, plugin = tmp_path / "plugin.c", tmp_path / "libnccl-tuner.so"
     source.write_text("#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { sleep(600); }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", plugin], check=True, timeout=GUARD)
-    monkeypatch.setattr(plugins, "_TRY_SECONDS", 4)
+    monkeypatch.setattr(plugins, "_TRY_SECONDS", 20.0)
     # By its usual name on the search path, and by the variable.
     for variables in ({"LD_LIBRARY_PATH": str(tmp_path)}, {"NCCL_TUNER_PLUGIN": str(plugin)}):
         context = around(**variables, NCCL_NET_PLUGIN="none", NCCL_PROFILER_PLUGIN="none")
         found = gravest(look("environment.plugins", context))
         assert found.severity is Severity.WARNING and found.subject == "tuner" and "constructor" in found.cause
+
+
+def test_a_plugin_that_hangs_is_named_within_the_time_of_an_audit(tmp_path: Path) -> None:
+    """As its constructor waits, and as it hangs ranks that start with it."""
+    plugin = compiled(
+        tmp_path / "libnccl-profiler.so",
+        "#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { sleep(600); }\n",
+    )
+    context = around(NCCL_PROFILER_PLUGIN=str(plugin), NCCL_NET_PLUGIN="none", NCCL_TUNER_PLUGIN="none")
+    context = dataclasses.replace(context, level=dataclasses.replace(LEVELS["default"], seconds=30))
+    found = gravest(look("environment.plugins", context))
+    assert found.severity is Severity.WARNING and "constructor" in found.cause, found
+    found = gravest(look("environment.refused-variables", context))
+    assert found.severity is Severity.ERROR and "did not end an all-reduce" in found.measured, found
+    assert context.seconds_left > 0
 
 
 def compiled(file: Path, text: str, *options: object) -> Path:
@@ -94,7 +109,27 @@ def test_a_library_of_a_newer_cuda_than_the_drivers_is_named(cuda: str, severity
     assert found.severity is severity and f"CUDA {cuda}, and the driver has 12.8" in found.measured, found
     if severity is Severity.ERROR:
         assert "insufficient" in found.cause and "nvidia-nccl-cu12" in found.next_step
+        assert found.certainty == "likely", "nobody knows with which libcuda it is started"
     assert gravest(look("environment.cuda", of(program))).measured.startswith("no NVIDIA driver")
+
+
+def test_a_driver_that_the_compatibility_package_makes_newer_is_well(tmp_path: Path) -> None:
+    program = program_with(tmp_path, '"NCCL version 2.99.1+cuda13.0"')
+    compiled(tmp_path / "compat/libcuda.so.1", "int cuInit;")
+    given = dataclasses.replace(HEALTHY, driver="a driver", driver_cuda=12080)
+    context = dataclasses.replace(of(program, LD_LIBRARY_PATH=str(tmp_path / "compat")), given=given)
+    found = {one.subject: one for one in look("environment.cuda", context)}
+    assert found[str(tmp_path / "lib/libnccl.so.2")].severity is Severity.OK, found
+
+
+def test_a_library_of_another_python_that_is_too_new_is_a_warning(tmp_path: Path) -> None:
+    library = program_with(tmp_path, '"NCCL version 2.99.1+cuda13.0"').parent / "lib/libnccl.so.2"
+    given = dataclasses.replace(HEALTHY, driver="a driver", driver_cuda=12080)
+    context = dataclasses.replace(around(PATH="/nowhere"), given=given)
+    user = ("torch 9.0 of /opt/python", tmp_path / "program")
+    vars(context)["pythons"] = [libraries.Python(Path("/opt/python"), "3.12", (user,))]
+    found = gravest(look("environment.cuda", context))
+    assert found.severity is Severity.WARNING and found.subject == str(library), found
 
 
 def test_the_drivers_cuda_is_asked_of_its_library(tmp_path: Path) -> None:

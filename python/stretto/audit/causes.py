@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from stretto.audit.context import Context
 from stretto.audit.finding import Certainty
@@ -13,7 +14,8 @@ from stretto.audit.libraries import preloaded
 from stretto.audit.measurements import Unmeasured
 from stretto.audit.words import significant
 
-_FORCING = ("STRETTO_ALGO", "STRETTO_PROTO", "STRETTO_TABLE", "STRETTO_SPIN", "STRETTO_SLOT_BYTES", "STRETTO_LINK")
+_FORCING = ("STRETTO_ALGO", "STRETTO_PROTO", "STRETTO_TABLE")
+_SETTING = ("STRETTO_SPIN", "STRETTO_SLOT_BYTES", "STRETTO_LINK")
 _LOUD = ("INFO", "TRACE")
 # A clock that is read by a system call takes hundreds of nanoseconds, one that programs read by themselves tens.
 _SLOW_CLOCK_NS = 100.0
@@ -27,9 +29,16 @@ class Cause:
     next_step: str
 
 
+def _own(name: str) -> bool:
+    """This package's libnccl.so.2, which is preloaded where programs are to get it: nothing is in between then."""
+    import stretto
+
+    return Path(name).resolve() == stretto.nccl_library_path().resolve()
+
+
 def in_between(context: Context) -> Iterator[Cause]:
     """What has a part in each call."""
-    files = preloaded(context.environment)
+    files = [name for name in preloaded(context.environment) if not _own(name)]
     if files:
         yield Cause(
             f"a library in between that does more than it should: LD_PRELOAD names {', '.join(files)}",
@@ -65,12 +74,13 @@ def of_waits(context: Context) -> Iterator[Cause]:
         yield Cause(f"the hypervisor takes {facts.steal:.0%} of the cores' time", "see machine.steal")
     if "powersave" in facts.governors and not facts.frequency_drivers:
         yield Cause("cores that are kept slow: governor powersave", "see machine.governor")
-    forced = [f"{name}={context.environment[name]}" for name in _FORCING if context.environment.get(name)]
-    if forced:
-        yield Cause(
-            f"the planner's choice is overruled: {', '.join(forced)}",
-            f"unset {' and '.join(one.partition('=')[0] for one in forced)}, and compare",
-        )
+    for names, what in ((_FORCING, "the planner's choice is overruled"), (_SETTING, "how ranks wait and copy is set")):
+        given = [f"{name}={context.environment[name]}" for name in names if context.environment.get(name)]
+        if given:
+            yield Cause(
+                f"{what}: {', '.join(given)}",
+                f"unset {' and '.join(one.partition('=')[0] for one in given)}, and compare",
+            )
 
 
 def of_memory(context: Context) -> Iterator[Cause]:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from stretto.audit import facts as reading
 from stretto.audit import libraries
+from stretto.audit.progress import HANGS_AFTER
 
 if TYPE_CHECKING:
     from stretto.audit.beside import Costs
-    from stretto.audit.measurements import Contest, Measurements
+    from stretto.audit.implementations import Contest
+    from stretto.audit.measurements import Measurements
     from stretto.audit.network import Network
 
 
@@ -48,7 +50,7 @@ class Level:
 LEVELS = {
     level.name: level
     for level in (
-        Level("quick", 15, 3, 100, 2, 12, 0.7, 20),
+        Level("quick", 15, 3, 100, 2, 12, 0.4, 20),
         Level("default", 60, 5, 400, 5, 90, 4, 60),
         Level("full", 600, 15, 2000, 15, 1000, 40, 120),
     )
@@ -120,6 +122,10 @@ class Context:
     def seconds_left(self) -> float:
         """Until what is looked at is ended."""
         return self.level.seconds - self.level.ending - (time.monotonic() - self.began)
+
+    def quiet(self, most: float) -> float:
+        """Seconds without a sign of work after which a program hangs: early enough for the rest of the audit."""
+        return max(HANGS_AFTER, min(most, self.seconds_left / 4))
 
     def close(self) -> None:
         """Ends the ranks that measurements have started."""

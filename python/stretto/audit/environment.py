@@ -18,7 +18,7 @@ from stretto.audit.nccl_variables import KNOWN
 from stretto.interfaces import matching
 from stretto.loaded import SONAME, identify
 
-_TRY_SECONDS = 60
+_TRY_SECONDS = 60.0
 # Two rank threads and one operation: all that a variable can forbid is refused here, in the library's own words.
 _TRY = """
 import stretto
@@ -209,13 +209,13 @@ def refused_variables(context: Context) -> Iterator[Finding]:
     if environment.get("STRETTO_DEVICE", "cuda") == "cuda":
         environment["STRETTO_DEVICE"] = "cpu"  # NumPy's arrays are memory of the host, also where there are GPUs
     try:
-        done = child.run([sys.executable, "-c", _TRY], _TRY_SECONDS, environment)
-    except subprocess.TimeoutExpired:
+        done = child.run([sys.executable, "-c", _TRY], _TRY_SECONDS, environment, context.quiet(_TRY_SECONDS))
+    except subprocess.TimeoutExpired as late:
         yield error(
-            f"two ranks did not end an all-reduce within {_TRY_SECONDS} s",
+            f"two ranks did not end an all-reduce within {late.timeout:g} s",
             "a few milliseconds",
             certainty="possible",
-            cause="the environment, or a machine that runs nothing",
+            cause="the environment, such as a plugin that waits for something, or a machine that runs nothing",
             next_step="run `NCCL_DEBUG=INFO stretto audit --only environment` and read what the ranks wait for",
         )
         return

@@ -106,15 +106,15 @@ def gpu_clocks(context: Context) -> Iterator[Finding]:
         lowered = [
             (f"{what} {now / scale:g} {unit}", f"{usual / scale:g} {unit}", option)
             for what, now, usual, scale, unit, option in (
-                ("multiprocessors at", gpu.clock, gpu.clock_usual, 1, "MHz", "-rac"),
-                ("memory at", gpu.memory_clock, gpu.memory_clock_usual, 1, "MHz", "-rac"),
-                ("power of", gpu.power, gpu.power_usual, 1000, "W", "-pl"),
+                ("multiprocessors are set to", gpu.clock, gpu.clock_usual, 1, "MHz", "-rac"),
+                ("memory is set to", gpu.memory_clock, gpu.memory_clock_usual, 1, "MHz", "-rac"),
+                ("power is set to", gpu.power, gpu.power_usual, 1000, "W", "-pl"),
             )
             if now is not None and usual is not None and now < _LOWERED * usual
         ]
         for measured, usual, option in lowered:
             yield warning(
-                f"set to {measured}",
+                measured,
                 f"{usual}, as the GPU comes",
                 subject=gpu.bus_id,
                 certainty="possible",

@@ -8,7 +8,7 @@ from typing import Any
 
 from stretto.audit.context import Context
 from stretto.audit.finding import NOT_MEASURED, Finding, Severity, check, error, note, ok, warning
-from stretto.audit.measurements import Contest
+from stretto.audit.implementations import Contest
 from stretto.audit.words import bytes_text, microseconds, significant
 from stretto.bench.measure import SUBJECT
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from stretto.bench.gpu import find_nccl, launch_library
 from stretto.bench.job import Job, Launch
 from stretto.bench.options import Options
 from stretto.bench.peers import Nccl, Peer, Stretto
+from stretto.bench.rows import Row
 from stretto.loaded import identify
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Implementations in turns. `failures`: those that were left out, and why; `shared`: all ranks are on one GPU."""
+
+    rows: list[Row]
+    versions: dict[str, str]
+    failures: dict[str, str]
+    shared: bool = False
 
 
 class OnePair(Stretto):

@@ -17,12 +17,13 @@ from stretto.audit import child, libraries
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
 from stretto.audit.gpu_ranks import rows_by_size
+from stretto.audit.progress import HANGS_AFTER
 from stretto.audit.words import bytes_text, microseconds
 from stretto.bench.measure import SUBJECT
 from stretto.loaded import SONAME, identify, needs_of
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
-_LOAD_SECONDS = 60
+_LOAD_SECONDS = 60.0
 # How many times slower than another build of the same library nothing but a fault makes this one.
 _BESIDE = 3.0
 # Prints the version that it says and the files that came with it, or why it is not loaded. A library may print too,
@@ -63,9 +64,9 @@ class Loading:
 def load(file: Path) -> Loading:
     """In a process of its own, which a constructor of the library may end or print from."""
     try:
-        done = child.run([sys.executable, "-c", _LOAD, str(file)], _LOAD_SECONDS)
-    except subprocess.TimeoutExpired:
-        return Loading(f"a process that loads it did not end within {_LOAD_SECONDS} s")
+        done = child.run([sys.executable, "-c", _LOAD, str(file)], _LOAD_SECONDS, quiet=HANGS_AFTER)
+    except subprocess.TimeoutExpired as late:
+        return Loading(f"a process that loads it did not end within {late.timeout:g} s")
     said = [line.removeprefix(_MARK) for line in done.stdout.splitlines() if line.startswith(_MARK)]
     try:
         (line,) = said

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import signal
 import statistics
@@ -21,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.audit import beside, child
-from stretto.audit.implementations import OnePair, OtherBuild, other
+from stretto.audit.implementations import Contest, OnePair, OtherBuild, other
 from stretto.audit.ladder import Step, steps_of
-from stretto.audit.progress import LOOK_SECONDS, Progress, waited_for
+from stretto.audit.progress import HANGS_AFTER, Progress, waited_for
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.gpu import count_gpus
 from stretto.bench.job import Job, JobError, Launch, Reply, Unsupported
@@ -41,6 +40,7 @@ _FIVE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"
 _LARGEST_BESIDE = {"quick": "256K", "default": "4M", "full": "64M"}
 _LARGEST_ON_GPUS = {"quick": "4M", "default": "64M", "full": "1G"}
 _MOST_PAIRS = {"quick": 0, "default": 4, "full": MOST_GPU_RANKS}  # each takes some seconds to start
+_KILLED_SECONDS = 1.0  # until a process that was killed is left behind, at the end
 _START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
 _CREW = "ranks"
 _FEW = 3
@@ -51,8 +51,8 @@ _MOST_NOISE = 10.0
 # Ranks of the audit that are killed are no job that `stretto doctor` should tell of. As long as they live their flight
 # recorders can be read by process; a folder would keep one of each of a thousand communicators.
 _NO_TRACES = {"STRETTO_FLIGHT_DIR": "none", "STRETTO_FLIGHT_LATE": "0"}
-# Seconds without a new operation after which ranks that have their cores hang, where there is no time to wait longer.
-_HANGS_AFTER = 5.0
+# The same for what runs on GPUs as HANGS_AFTER for the rest: a driver takes its time.
+_GPU_HANGS_AFTER = 10.0
 # Of the memory that is free, what measuring the platform may take.
 _SHARE_OF_MEMORY = 8
 
@@ -135,16 +135,6 @@ class Platform:
         return min(_MOST_NOISE, max(1.0, statistics.median(found or [1.0]), *late))
 
 
-@dataclass(frozen=True)
-class Contest:
-    """Implementations in turns. `failures`: those that were left out, and why; `shared`: all ranks are on one GPU."""
-
-    rows: list[Row]
-    versions: dict[str, str]
-    failures: dict[str, str]
-    shared: bool = False
-
-
 class Measurements:
     """`left`: seconds until the audit should end; `room`: bytes that may still be allocated. What fails once is not
     asked again: the reason stays.
@@ -161,8 +151,8 @@ class Measurements:
         self.ranks, self.level = ranks, level
         self._tell, self._left, self._room = say, left, room
         self._doing = ""
-        self._asked: tuple[str, Progress] | None = None  # a job that has not answered yet
         self._jobs: dict[str, Job] = {}
+        self._watched: dict[str, Progress] = {}  # by the same names
         self._broken = ""
         self._platform_failure: Unmeasured | None = None
         self.replies: dict[str, list[dict[str, Any]]] = {}
@@ -176,7 +166,7 @@ class Measurements:
                 job.close(max(0.1, (self._left() + self.level.ending / 2) / 2))
         finally:
             for job in self._jobs.values():
-                job.kill()
+                job.kill(_KILLED_SECONDS)
             if "_folder" in self.__dict__:
                 self._folder.cleanup()
 
@@ -185,17 +175,28 @@ class Measurements:
         recorders say of ranks that were asked; and whether these hang.
         """
         words, hang = self._doing, False
-        if self._asked is not None:
-            use, progress = self._asked
+        for use, job in self._jobs.items():
+            progress = self._watched.get(use)
+            if not job.unanswered or progress is None:
+                continue
             progress()
-            hang = progress.silent > _HANGS_AFTER and not progress.starved
-            words += f", and no operation began in the last {progress.silent:.0f} s" if hang else ""
-            words += waited_for(self._jobs[use].pids)
-        for job in self._jobs.values():
-            job.kill()
-        self._jobs.clear()
+            if progress.hangs:
+                hang = True
+                words += f", and {progress.what}"
+            if progress.hangs or job.pids:
+                words += waited_for(job.pids or job.started)
+        words += self._kill_all()
         self._broken = "the time of this audit is over"
         return words, hang
+
+    def _kill_all(self) -> str:
+        """Which processes are left behind, in words."""
+        left = []
+        for job in self._jobs.values():
+            job.kill(_KILLED_SECONDS)
+            left += job.left_behind
+        self._jobs.clear()
+        return f"; process {', '.join(map(str, left))} does not end although it was killed" if left else ""
 
     def _say(self, doing: str) -> None:
         self._doing = doing
@@ -204,15 +205,16 @@ class Measurements:
     def _ask(self, use: str, words: str, more_seconds: float = 0) -> list[Reply]:
         """The answers of a job's ranks, which are waited for as long as they begin operations."""
         job, patience = self._jobs[use], self.level.patience + more_seconds
-        progress = Progress(job.pids, patience)
-        self._asked = use, progress
-        try:
-            replies = job.ask(words, patience, progress, math.ceil(patience / LOOK_SECONDS))
-        except Exception:  # Not OutOfTime: then it is told what was waited for.
-            self._asked = None
-            raise
-        self._asked = None
-        return replies
+        self._watch(use, job.pids, patience)
+        return job.ask(words, patience)
+
+    def _watch(
+        self, use: str, pids: list[int], most: float, hangs_after: float = HANGS_AFTER, by_memory: bool = False
+    ) -> None:
+        """From now on it is looked whether that job hangs: early enough for the rest of the audit."""
+        patience = max(hangs_after, min(most, self._left() / 4))
+        progress = Progress(pids, patience, most, by_memory, hangs_after)
+        self._jobs[use].watcher = self._watched[use] = progress
 
     # ---- The platform -------------------------------------------------------------------------------------------
 
@@ -220,6 +222,8 @@ class Measurements:
     def platform(self) -> Platform:
         if self._platform_failure is not None:
             raise self._platform_failure
+        if self._left() <= 0:
+            raise Unmeasured(f"left out: {self.level.over}")
         try:
             return self._measure_platform()
         except Unmeasured as failure:
@@ -262,17 +266,21 @@ class Measurements:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _start(self, use: str, launch: Launch, ranks: int, name: str = "") -> Job:
+    def _start(self, use: str, launch: Launch, ranks: int, peer: Peer | None = None, on_gpu: bool = False) -> Job:
         """`launch` is told the same folder, `_own_folder(use)`, and the same number of ranks."""
         launch = Launch(launch.commands, {**launch.environment, **_NO_TRACES})
-        job = Job(name or use, launch, ranks, self._own_folder(use))
+        job = Job(peer.name if peer else use, launch, ranks, self._own_folder(use))
         self._jobs[use] = job
+        hangs_after = _GPU_HANGS_AFTER if on_gpu else HANGS_AFTER
+        self._watch(use, job.started, _START_SECONDS, hangs_after, by_memory=True)
         job.wait_ready(_START_SECONDS)
+        # Other libraries have no flight recorder.
+        self._watch(use, job.pids, self.level.patience, hangs_after, not isinstance(peer, Stretto | None))
         return job
 
     def _start_peer(self, use: str, peer: Peer, options: Options, most: int) -> Job:
         launch = peer.launch(options, self._own_folder(use), most + 4096)
-        return self._start(use, launch, options.ranks, peer.name)
+        return self._start(use, launch, options.ranks, peer, options.on_gpu)
 
     @cached_property
     def ladder(self) -> list[Step]:
@@ -378,7 +386,7 @@ class Measurements:
             try:
                 launch = peer.launch(options, self._own_folder(use), _LITTLE)
                 began = time.monotonic()
-                jobs[peer.name] = self._start(use, launch, ranks, peer.name)
+                jobs[peer.name] = self._start(use, launch, ranks, peer, on_gpu=True)
                 startups[peer.name] = time.monotonic() - began
             except Missing as reason:
                 raise Unmeasured(str(reason)) from reason
@@ -411,7 +419,7 @@ class Measurements:
         launch = peer.launch(options, folder, _LITTLE)
         says = Launch(launch.commands, {**launch.environment, **beside.says_phases(folder)})
         try:
-            self._start(use, says, options.ranks, peer.name).ask(
+            self._start(use, says, options.ranks, peer, on_gpu=True).ask(
                 f"makings count=1 ranks={options.ranks}", self.level.patience
             )
         except (JobError, Unsupported):
@@ -454,10 +462,10 @@ class Measurements:
         """Of each GPU and the next one: GB/s of large messages both ways at once, at best and usually. Nothing where
         there is one pair, or no time for all.
         """
+        self._expect_whole()
         gpus = count_gpus()
         if gpus < 3 or gpus > _MOST_PAIRS[self.level.name]:
             return {}
-        self._expect_whole()
         names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
         options = Options(
             collective="send_recv",
@@ -515,7 +523,12 @@ class Measurements:
         return Contest(rows, versions, failures, options.shared_device)
 
     def _end(self, name: str) -> None:
-        self._jobs.pop(name).close()
+        job = self._jobs[name]
+        try:
+            job.close()
+        finally:  # also when the audit's time ends meanwhile
+            job.kill(_KILLED_SECONDS)
+            del self._jobs[name]
 
     # ---- Ranks in Python ----------------------------------------------------------------------------------------
 
@@ -541,17 +554,19 @@ class Measurements:
         return self.replies[command]
 
     def _expect_whole(self) -> None:
+        if self._left() <= 0:
+            raise Unmeasured(f"left out: {self.level.over}")
         if self._broken:
             raise Unmeasured(f"left out: {self._broken}")
-        if self._left() < 0:
-            raise Unmeasured(f"left out: {self.level.over}")
 
     def _failure(self, doing: str, reason: str, job: str = "") -> Unmeasured:
         """Ends the ranks that failed, when they have said what they wait for."""
         self._broken = f"the ranks failed at {doing}"
-        words = waited_for(self._jobs[job].pids) if job in self._jobs and "took more than" in reason else ""
+        words = ""
         if job in self._jobs:
-            self._jobs.pop(job).kill()
+            late = self._jobs.pop(job)
+            words = waited_for(late.pids or late.started) if "took more than" in reason else ""
+            late.kill()
         return Unmeasured(f"{doing}: {reason}{words}", failed=True)
 
     def communicators(self, ranks: int, count: int) -> list[dict[str, float]]:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any
 
 import numpy
@@ -24,6 +26,7 @@ _SYMMETRIC, _STRICT_ORDER = 1, 2
 _READY, _PUT, _LATER, _TRIAL = range(4)
 _POLL_SECONDS = 20.0
 _MOST_FAILURES = 5
+_MOST_WORDS = 1 << 16  # of the planner's answer
 BYTES = 2 << 20
 _SIZES = (8, 64, 4096, 65536 + 8, 1 << 20)
 
@@ -36,6 +39,20 @@ class _Wanted(ctypes.Structure):
     """ncclWaitSignalDesc_t."""
 
     _fields_ = (("count", ctypes.c_int), ("peer", ctypes.c_int), ("signal", ctypes.c_int), ("context", ctypes.c_int))
+
+
+class _Question(ctypes.Structure):
+    """strettoQuestion_t."""
+
+    _fields_ = (
+        ("collective", ctypes.c_char_p),
+        ("bytes", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("op", ctypes.c_int),
+        ("ranks", ctypes.c_int),
+        ("windows", ctypes.c_int),
+        ("hidden", ctypes.c_size_t),
+    )
 
 
 class Calls:
@@ -116,6 +133,17 @@ class Windows:
         if name == "all_to_all":
             count = ctypes.c_size_t(len(send) // self.ranks), ctypes.c_int(_UINT64)
         self.calls(function, *from_to, *count, *how, self._comm, None)
+
+    def refused(self, collective: str, algorithm: str, bytes: int) -> str:
+        """Why the planner does not take that algorithm here; empty where it may."""
+        question = _Question(collective.encode(), bytes, _UINT64, _SUM, 0, 0, 0)
+        room = ctypes.create_string_buffer(_MOST_WORDS)
+        needed = ctypes.byref(ctypes.c_size_t())
+        self.calls("strettoExplain", self._comm, ctypes.byref(question), room, ctypes.c_size_t(_MOST_WORDS), needed)
+        candidates = [one for one in json.loads(room.value)["candidates"] if one["algorithm"] == algorithm]
+        if any(one["possible"] for one in candidates):
+            return ""
+        return str(candidates[0]["reason"]) if candidates else "it is not there"
 
     @contextlib.contextmanager
     def forced(self, collective: str, algorithm: str) -> Iterator[None]:
@@ -218,26 +246,28 @@ def _all_orders(order: Order, ranks: int, over: Callable[[], bool], generations:
     first = 1
     for size in _SIZES:
         for kind in ORDERS:
-            if over():
-                return True
-            for source in range(ranks):
-                for target in range(ranks):
-                    if source != target:
-                        order.go(source, target, size, range(first, first + generations), kind)
+            for source, target in permutations(range(ranks), 2):
+                if over():
+                    return True
+                order.go(source, target, size, range(first, first + generations), kind)
             first += generations  # a flag never has the value of an earlier one
     return False
 
 
 def check_windows(open: Opened, agree: Callable[[bool], bool], over: Callable[[], bool], generations: int) -> Reply:
     """Collectives from one part of a window into another: by the planner's choice, and by the algorithm that reads
-    the peers' windows where they lie.
+    the peers' windows where they lie, if the kernel lets ranks do so.
     """
     windows = open(True)
-    checked, failures, cut_short = 0, list[Reply](), False
+    checked, failures, cut_short, left_out = 0, list[Reply](), False, ""
     for size in _SIZES:
         for name in ("all_reduce", "all_gather", "all_to_all"):
             cut_short = cut_short or over()
-            for algorithm in ("", "direct") if not cut_short else ():
+            why = windows.refused(name, "direct", size)
+            may = agree(not why)
+            if not may:
+                left_out = f"the algorithm direct ({why or 'another rank may not take it'})"
+            for algorithm in ("", "direct")[: 1 + may] if not cut_short else ():
                 with windows.forced(name, algorithm):
                     for generation in range(1, generations + 1):
                         found = _in_window(windows, name, size, generation)
@@ -246,7 +276,7 @@ def check_windows(open: Opened, agree: Callable[[bool], bool], over: Callable[[]
                             failures.append({**found, "algorithm": algorithm})
     agree(True)
     windows.close()
-    return {"checked": checked, "failures": failures, "cut_short": cut_short}
+    return {"checked": checked, "failures": failures, "left_out": left_out, "cut_short": cut_short}
 
 
 def _in_window(windows: Windows, name: str, bytes: int, generation: int) -> Reply | None:

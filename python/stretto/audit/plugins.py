@@ -19,7 +19,11 @@ from stretto.audit.environment import users_of
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
 from stretto.loaded import SONAME
 
-_TRY_SECONDS = 60
+_LIBCUDA = "libcuda.so.1"
+_COMPAT_FOLDERS = ("usr/local/cuda*/compat", "usr/local/cuda*/targets/*/compat")
+_TRY_SECONDS = 60.0
+# A library that has not been loaded after so many seconds in which it did nothing waits for something.
+_QUIET_SECONDS = 10.0
 _DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 _NOT_FILES = ("none", "STATIC_PLUGIN", "ib", "socket", "IB", "Socket")
 
@@ -169,9 +173,9 @@ def _load_plugin(names: list[str], context: Context) -> tuple[str, str]:
     """The first of the names that the linker takes, as a file where it can be told; else what it says of the first.
     Raises subprocess.TimeoutExpired for one that hangs.
     """
-    first = ""
+    first, quiet = "", context.quiet(_QUIET_SECONDS)
     for name in names:
-        done = child.run([sys.executable, "-c", _DLOPEN, name], _TRY_SECONDS, context.environment)
+        done = child.run([sys.executable, "-c", _DLOPEN, name], _TRY_SECONDS, context.environment, quiet)
         if done.returncode == 0:
             file = name if "/" in name else str(libraries.find(name, Path(sys.executable), context.environment) or name)
             return file, ""
@@ -216,6 +220,37 @@ def plugin_versions(context: Context) -> Iterator[Finding]:
         yield ok("no plugin that a library here would load")
 
 
+def _compatible(library: Path, context: Context) -> Path | None:
+    """The libcuda of NVIDIA's compatibility package, if the linker takes it for this library."""
+    found = libraries.find(_LIBCUDA, library, context.environment)
+    return found if found is not None and "compat" in found.parts else None
+
+
+def _too_new(text: str, loader: Loader, majors: tuple[int, int], context: Context) -> Finding:
+    """Of a library of the first CUDA, where the driver has the second."""
+    compatible = _compatible(loader.library, context)
+    if compatible is not None:
+        return ok(f"{text}; {compatible} stands before the driver's", subject=str(loader.library))
+    beside = [file for folder in _COMPAT_FOLDERS for file in sorted(Path("/").glob(f"{folder}/{_LIBCUDA}"))]
+    others = {
+        name
+        for python in context.pythons
+        if python.path.parent.resolve() != Path(sys.executable).parent.resolve()
+        for name, _ in python.users
+    }
+    # Nobody knows whether another Python is meant for GPUs, or what it is started with.
+    return (warning if loader.who in others else error)(
+        text,
+        f"a library of CUDA {majors[1]} or older, or a driver of CUDA {majors[0]} or newer",
+        subject=str(loader.library),
+        certainty="likely",
+        cause="the driver is older than the library: CUDA says that the driver version is insufficient, unless the "
+        f"program finds a {_LIBCUDA} of the package cuda-compat, which is on no search path here",
+        next_step=f"nvidia-nccl-cu{majors[1]} in place of it, a newer driver, or "
+        + (f"{beside[0].parent} on LD_LIBRARY_PATH" if beside else "the package cuda-compat"),
+    )
+
+
 _CUDA = re.compile(r"\+cuda(\d+)\.(\d+)")
 
 
@@ -235,14 +270,7 @@ def cuda(context: Context) -> Iterator[Finding]:
         major, minor = int(written[1]), int(written[2])
         text = f"{loader.library} of {loader.who} is built with CUDA {major}.{minor}, and the driver has {has}"
         if major > driver // 1000:
-            yield error(
-                text,
-                f"a library of CUDA {driver // 1000} or older, or a driver of CUDA {major} or newer",
-                subject=str(loader.library),
-                certainty="certain",
-                cause="the driver is older than the library: CUDA says that the driver version is insufficient",
-                next_step=f"nvidia-nccl-cu{driver // 1000} in place of it, a newer driver, or the package cuda-compat",
-            )
+            yield _too_new(text, loader, (major, driver // 1000), context)
         elif (major, minor) > (driver // 1000, driver % 1000 // 10):
             yield note(
                 text,

@@ -199,13 +199,13 @@ def check_streams(comm: stretto.Communicator, seconds: float, generations: int) 
         for size in _SIZES:
             if clock.look():
                 break
-            begun = [
-                moves.begin(name, size, generation, root=generation % comm.size, stream=stream)
-                for generation in range(1, generations + 1)
-                for name in (*REDUCING, *MOVING)
-            ]
-            stream.synchronize()
-            moves.judge(begun)
+            for generation in range(1, generations + 1):  # not all at once, as each keeps its arrays until it is judged
+                begun = [
+                    moves.begin(name, size, generation, root=generation % comm.size, stream=stream)
+                    for name in (*REDUCING, *MOVING)
+                ]
+                stream.synchronize()
+                moves.judge(begun)
     return {**moves.reply(), "cut_short": clock.over}
 
 
@@ -512,7 +512,7 @@ class Rank:
         """Large messages of each pair, alone, by each way, in turns with a copy that does without the library."""
         bytes = int(numbers["bytes"])
         ways = Ways(self.comm, lambda made: self._window(made, bytes), bytes)
-        found = ways.measure(int(numbers["count"]))
+        found = ways.measure(int(numbers["count"]), Clock(self.comm, numbers["for"]).look)
         ways.close()
         return found
 

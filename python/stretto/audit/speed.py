@@ -213,7 +213,8 @@ def _turns_of_rates(context: Context) -> Iterator[tuple[Rates, Rates]]:
     """Once more for each time that it is asked for, and three times at most."""
     count = {"quick": 5, "default": 15, "full": 50}[context.level.name]
     for turn in range(3):
-        context.measured.ask("measuring each pair", f"rates bytes={4 << 20} count={count + turn}")
+        words = f"rates bytes={4 << 20} count={count + turn} for={2 * context.measured.share}"
+        context.measured.ask("measuring each pair", words, 2 * context.measured.share)
         yield measured_rates(context)
 
 
@@ -229,7 +230,11 @@ def pairs(context: Context) -> Iterator[Finding]:
         slow, fast = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
         if rates[fast] / rates[slow] <= _SLACK_OF_PAIRS * noise:
             break
-    text = f"{_pair(slow)} {significant(rates[slow])} GB/s, {_pair(fast)} {significant(rates[fast])} GB/s, 4 MB each"
+    all = context.ranks * (context.ranks - 1)
+    cut = f"; {len(rates)} of {all} pairs, cut short by the time" if len(rates) < all else ""
+    text = (
+        f"{_pair(slow)} {significant(rates[slow])} GB/s, {_pair(fast)} {significant(rates[fast])} GB/s, 4 MB each{cut}"
+    )
     if rates[fast] / rates[slow] > _SLACK_OF_PAIRS * noise and context.ranks <= len(context.facts.cores_allowed):
         yield warning(
             text,

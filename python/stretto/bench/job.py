@@ -13,11 +13,11 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from stretto.cli.rank_processes import start_process
 
@@ -27,7 +27,11 @@ _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
 _LAST_MOMENTS_SECONDS = 1.0
 _DYING_SECONDS = 0.3
+# For which a process that was killed is waited for. One in the middle of a call into a driver may never end.
+_KILLED_SECONDS = 5.0
 _MOST_EXTENSIONS = 9
+# How often a watcher looks.
+LOOK_SECONDS = 2.0
 _LOG_LINES = 12
 
 
@@ -45,6 +49,16 @@ class Launch:
 
     commands: list[list[str]]
     environment: dict[str, str] = field(default_factory=dict)
+
+
+class Watcher(Protocol):
+    """Looks at processes that are waited for, every LOOK_SECONDS."""
+
+    def restart(self) -> None:
+        """A wait begins."""
+
+    def __call__(self) -> bool:
+        """Whether to go on waiting."""
 
 
 def _by_what(status: int) -> str:
@@ -68,13 +82,17 @@ def terminable() -> Iterator[None]:
 
 
 class Job:
-    """Started by the constructor; close() or kill() ends it."""
+    """Started by the constructor; close() or kill() ends it. `watcher`: who decides how long its answers are waited
+    for, instead of a time.
+    """
 
     def __init__(self, name: str, launch: Launch, ranks: int, folder: Path) -> None:
         self.name = name
         self.version = ""
         self.gpu = ""
         self.startup_seconds = 0.0
+        self.watcher: Watcher | None = None
+        self.unanswered = False  # while it is waited for, and when that was interrupted
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pids: list[int] = []
@@ -95,6 +113,11 @@ class Job:
         """Of the ranks' processes, by rank, once they are ready."""
         return list(self._pids)
 
+    @property
+    def started(self) -> list[int]:
+        """The processes that were started, whether they are ready or not."""
+        return [process.pid for process in self._processes]
+
     def wait_ready(self, seconds: float) -> None:
         """Returns when every rank has said that it is there."""
         began = time.monotonic()
@@ -104,19 +127,18 @@ class Job:
         self.version = str(replies[0]["version"])
         self.gpu = str(replies[0].get("gpu", ""))
 
-    def ask(
-        self, command: str, seconds: float, late: Callable[[], bool] = lambda: False, looks: int = 1
-    ) -> list[Reply]:
+    def ask(self, command: str, seconds: float) -> list[Reply]:
         """Sends a command to all ranks; their replies, by rank.
 
-        `late`: is asked after that many seconds, or `looks` times within them, whether to wait as long again. It is
-        over after ten times `seconds` whatever `late` says. The ranks themselves give up a little later than we do,
-        should nobody be left to end them.
+        A watcher is asked within these seconds and after them whether to wait on. It is over after ten times `seconds`
+        whatever it says. The ranks themselves give up a little later than we do, should nobody be left to end them.
         """
+        if self.watcher is not None:
+            self.watcher.restart()  # before the ranks work: looking takes time from them
         line = f"{command} seconds={int(seconds * (1 + _MOST_EXTENSIONS)) + 30}\n".encode()
         for descriptor in self._in:
             os.write(descriptor, line)
-        replies = self._collect(seconds, f"to answer: {command}", late, looks)
+        replies = self._collect(seconds, f"to answer: {command}")
         for reply in replies:
             if "unsupported" in reply:
                 raise Unsupported(str(reply["unsupported"]))
@@ -128,7 +150,7 @@ class Job:
         """
         problem, grace = "", min(_GRACE_SECONDS, seconds)
         try:
-            self._ending = True
+            self._ending, self.watcher = True, None
             self.ask("quit", grace)
             deadline = time.monotonic() + grace
             for process in self._processes:
@@ -142,20 +164,29 @@ class Job:
         self.kill()
         return problem
 
-    def kill(self) -> None:
-        """Ends every process of the job, whatever state it is in. May be called again."""
+    def kill(self, seconds: float = _KILLED_SECONDS) -> None:
+        """Ends every process of the job, whatever state it is in. May be called again. One that has not ended so many
+        seconds after it was killed is left behind (`left_behind`).
+        """
         for pid in filter(self._is_ours, self._pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + seconds
         for process in self._processes:
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
         self._pids = []
         for descriptor in self._in + self._out:
             os.close(descriptor)
         self._in, self._out = [], []
+
+    @property
+    def left_behind(self) -> list[int]:
+        """Processes that do not end although they were killed."""
+        return [process.pid for process in self._processes if process.poll() is None]
 
     def _is_ours(self, pid: int) -> bool:
         """Whether the number still belongs to the rank that told it, which may be no child of ours."""
@@ -179,10 +210,22 @@ class Job:
                 process = start_process(command, environment, stdout=log.fileno(), stderr=subprocess.STDOUT)
                 self._processes.append(process)
 
-    def _collect(
-        self, seconds: float, purpose: str, late: Callable[[], bool] = lambda: False, looks: int = 1
-    ) -> list[Reply]:
-        seconds, most = seconds / looks, looks * (1 + _MOST_EXTENSIONS) - 1
+    def _collect(self, seconds: float, purpose: str) -> list[Reply]:
+        self.unanswered = True
+        try:
+            replies = self._collected(seconds, purpose)
+        except Exception:  # No more is waited for; what interrupts a wait may ask who was waited for.
+            self.unanswered = False
+            raise
+        self.unanswered = False
+        return replies
+
+    def _collected(self, seconds: float, purpose: str) -> list[Reply]:
+        looks, most = 1, 0
+        if self.watcher is not None:
+            looks = max(1, math.ceil(seconds / LOOK_SECONDS))
+            most = looks * (1 + _MOST_EXTENSIONS) - 1
+        seconds /= looks
         deadline, extensions = time.monotonic() + seconds, 0
         replies: dict[int, Reply] = {}
         with selectors.DefaultSelector() as selector:
@@ -190,7 +233,7 @@ class Job:
                 selector.register(descriptor, selectors.EVENT_READ, rank)
             while len(replies) < len(self._out):
                 left = deadline - time.monotonic()
-                if left <= 0 and extensions < most and late():
+                if left <= 0 and extensions < most and self.watcher is not None and self.watcher():
                     deadline, extensions = time.monotonic() + seconds, extensions + 1
                     continue
                 if left <= 0:
