@@ -159,6 +159,24 @@ def test_of_calls_that_others_waited_for_the_report_says_how_it_knows(tmp_path: 
     assert section.rows[0][7].startswith("≤ ") and section.rows[0][9] == "calls only"
 
 
+@pytest.mark.parametrize(("number", "known"), [(29, True), (0, False)])
+def test_what_calls_alone_say_of_the_path_are_bounds(number: int, known: bool, tmp_path: Path) -> None:
+    job = draw(number, "proxies")
+    assert job.known == known
+    write(job, tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert report.verdict.by_calls == known and bool(report.verdict.findings) == (known and bool(job.guilty))
+    (section,) = [item for item in sections(report, 50) if item.title == "Critical path"]
+    whole = " ".join(said(report))
+    assert sum(int(row[1].replace(",", "")) for row in section.rows) == sum(report.path.gates.values())
+    if known:
+        assert "the run is at most " in whole and all(row[3].startswith("≤ ") for row in section.rows if row[3])
+        assert sum(report.path.gates.values()) >= report.path.operations - 1
+        return
+    assert "the run is" not in whole and not any(report.path.gates.values()) and not any(row[3] for row in section.rows)
+    assert section.sentences[-1].endswith('do not count under "times last".')
+
+
 def pipeline(folder: Path, *, waits: bool) -> None:
     """Ranks 0 and 1 reduce. Before that rank 1 receives from rank 2 for 300 us, which sends late; or works so long."""
     for rank in range(3):

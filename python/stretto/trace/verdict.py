@@ -127,7 +127,9 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
     startup = late.excused.startup & compared
     unseen = int((late.excused.unseen & compared & ~startup).sum())
     judged = sum(len(one.operations) for one in groups)
-    known = judged > 0 and (bool(findings) or unseen <= _FEW_UNSEEN * judged)
+    linked = np.isfinite(late.error)
+    known = bool((linked & compared & ~startup & ~late.excused.unseen).any())
+    known = known and (bool(findings) or unseen <= _FEW_UNSEEN * judged)
     costs = sum(one.counted for one in groups) >= _FEWEST
     return Verdict(
         shape=_shape(findings, share if costs else 0.0) if known else "unknown",
@@ -137,7 +139,7 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
         tests=tests,
         missing=missing,
         startup=int(startup.sum()),
-        startup_ns=int(late.lead[startup].max(initial=0)),
+        startup_ns=int(late.lead[startup & linked].max(initial=0)),
         held=int((late.excused.held & compared).sum()),
         by_calls=any(one.by_calls for one in groups),
         unseen=unseen,
