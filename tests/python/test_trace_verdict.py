@@ -20,6 +20,7 @@ from verdict_jobs import KINDS, answer, draw, played, rank_of, waits, write
 
 QUEUES = [(kind, number) for kind in ("proxies", "calls") for number in (*range(8), 10, 29, 38, 51, 54, 57)]
 # Of the table of 2026-11-25: jobs in which nobody waited and the report named a rank.
+HIDDEN = [("hidden", number) for number in (*range(6), 8, 10, 16)]
 NAMED_WITHOUT_EVIDENCE = [("queued", number) for number in (29, 109, 119, 129, 139, 169, 189, 199)]
 
 
@@ -31,7 +32,7 @@ def test_the_verdict_is_what_happened(number: int, tmp_path: Path) -> None:
     assert not found.wrong, found
 
 
-@pytest.mark.parametrize(("kind", "number"), QUEUES + NAMED_WITHOUT_EVIDENCE)
+@pytest.mark.parametrize(("kind", "number"), QUEUES + NAMED_WITHOUT_EVIDENCE + HIDDEN)
 def test_calls_name_a_rank_only_where_they_show_that_others_waited(kind: str, number: int, tmp_path: Path) -> None:
     found = answer(number, tmp_path, kind)
     assert not found.innocent and not found.wrong, found
@@ -52,7 +53,9 @@ def test_calls_of_many_communicators_name_no_innocent_rank(style: str, stepped: 
         found = {rank_of(report, item.worker_number) for item in report.verdict.findings}
         assert found <= job.guilty and report.verdict.shape in job.shapes | {"unknown"}, (number, found)
         said.append(report.verdict.shape)
-    assert {"steady", "random"} <= set(said) if stepped else set(said) == {"unknown"}, said
+    # Of calls alone what follows an operation may be a wait in another communicator, so too few can be judged.
+    expected = {"steady", "random"} if style == "net" else {"steady"}
+    assert expected <= set(said) if stepped else set(said) == {"unknown"}, said
 
 
 def test_these_jobs_have_all_that_can_be_known_and_all_that_cannot() -> None:
@@ -74,6 +77,15 @@ def test_the_truth_about_a_job_is_what_its_ranks_did(kind: str) -> None:
         for rank in job.guilty:
             assert shares[rank] > max(0.01, 3 * max(innocent)), (number, shares)
         assert job.guilty or max(shares) < 0.01 or max(shares) < 6 * min(shares), (number, shares)
+
+
+def test_nobody_waits_for_a_hidden_rank_more_than_for_others() -> None:
+    """It is late to all operations, and costs nothing but where the scheduler takes it as any other."""
+    for number in range(40):
+        job = draw(number, "hidden")
+        slow = max(range(job.ranks), key=lambda rank: sum(job.host_late(rank, one) > 0 for one in range(400)))
+        shares = waits(job, played(job, random.Random(job.seed)))
+        assert job.hiccups or shares[slow] < 0.01 < min(shares[:slow] + shares[slow + 1 :]), (number, shares)
 
 
 @pytest.mark.parametrize(("ranks", "counted", "last"), [(2, 30, 29), (4, 100, 45), (8, 40, 20), (3, 500, 220)])
