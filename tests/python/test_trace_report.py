@@ -25,6 +25,7 @@ from stretto.trace.report_json import SCHEMA, document
 from stretto.trace.report_markdown import escaped, write_markdown
 from stretto.trace.report_text import _PROXIES, sections
 from stretto.trace.transfers import STEP_STATES, bus_factor, type_bytes
+from stretto.trace.verdict_text import said
 from stretto.trace.words import amount, duration
 from synthetic_job import Job, Made, keep, make
 
@@ -75,7 +76,8 @@ def test_jitter_below_the_error_of_the_clocks_is_nobodys_fault(style: str) -> No
     made = make(Job(style=style, cause="none", hosts=4, operations=1000))
     report = analyse(made.recording)
     assert report.lateness.named.mean() < 0.01
-    assert "Nobody was late" in text(report) or style != "api"
+    # Whether calls were late by more than the clocks can tell nobody knows where nothing links these.
+    assert style != "api" or ("Nobody was late" not in text(report) and "Nothing links the clocks" in text(report))
 
 
 def test_ranks_on_clocks_that_nothing_links_are_not_compared() -> None:
@@ -83,6 +85,19 @@ def test_ranks_on_clocks_that_nothing_links_are_not_compared() -> None:
     report = analyse(made.recording)
     assert not report.lateness.named.any()
     assert "nothing links the clock of host1" in text(report)
+    # Nobody knows by how much they were late: neither "nobody was late" nor "ranks did not start at the same time".
+    assert report.verdict.unseen == 299 and report.verdict.shape == "unknown" and report.verdict.startup_ns == 0
+    (answer,) = said(report)
+    assert "calls alone do not say" in answer and "Nothing links the clocks of all ranks." in answer
+
+
+def test_kernels_on_clocks_that_nothing_links_name_nobody() -> None:
+    made = make(Job(style="gpu", hosts=2, operations=300))
+    # Ends of a broadcast say nothing about the beginnings of others.
+    made.recording.strings[1] = "Broadcast"
+    report = analyse(made.recording)
+    assert report.verdict.unseen == 0 and report.verdict.shape == "unknown"
+    assert said(report) == ["Nothing links the clocks of all ranks of 299 operations: these name nobody."]
 
 
 def test_on_one_host_calls_alone_name_the_straggler() -> None:

@@ -20,6 +20,7 @@ from verdict_jobs import KINDS, answer, draw, played, rank_of, waits, write
 
 QUEUES = [(kind, number) for kind in ("proxies", "calls") for number in (*range(8), 10, 29, 38, 51, 54, 57)]
 # Of the table of 2026-11-25: jobs in which nobody waited and the report named a rank.
+HIDDEN = [("hidden", number) for number in (*range(6), 8, 10, 16)]
 NAMED_WITHOUT_EVIDENCE = [("queued", number) for number in (29, 109, 119, 129, 139, 169, 189, 199)]
 
 
@@ -31,7 +32,7 @@ def test_the_verdict_is_what_happened(number: int, tmp_path: Path) -> None:
     assert not found.wrong, found
 
 
-@pytest.mark.parametrize(("kind", "number"), QUEUES + NAMED_WITHOUT_EVIDENCE)
+@pytest.mark.parametrize(("kind", "number"), QUEUES + NAMED_WITHOUT_EVIDENCE + HIDDEN)
 def test_calls_name_a_rank_only_where_they_show_that_others_waited(kind: str, number: int, tmp_path: Path) -> None:
     found = answer(number, tmp_path, kind)
     assert not found.innocent and not found.wrong, found
@@ -52,7 +53,9 @@ def test_calls_of_many_communicators_name_no_innocent_rank(style: str, stepped: 
         found = {rank_of(report, item.worker_number) for item in report.verdict.findings}
         assert found <= job.guilty and report.verdict.shape in job.shapes | {"unknown"}, (number, found)
         said.append(report.verdict.shape)
-    assert {"steady", "random"} <= set(said) if stepped else set(said) == {"unknown"}, said
+    # Of calls alone what follows an operation may be a wait in another communicator, so too few can be judged.
+    expected = {"steady", "random"} if style == "net" else {"steady"}
+    assert expected <= set(said) if stepped else set(said) == {"unknown"}, said
 
 
 def test_these_jobs_have_all_that_can_be_known_and_all_that_cannot() -> None:
@@ -74,6 +77,15 @@ def test_the_truth_about_a_job_is_what_its_ranks_did(kind: str) -> None:
         for rank in job.guilty:
             assert shares[rank] > max(0.01, 3 * max(innocent)), (number, shares)
         assert job.guilty or max(shares) < 0.01 or max(shares) < 6 * min(shares), (number, shares)
+
+
+def test_nobody_waits_for_a_hidden_rank_more_than_for_others() -> None:
+    """It is late to all operations, and costs nothing but where the scheduler takes it as any other."""
+    for number in range(40):
+        job = draw(number, "hidden")
+        slow = max(range(job.ranks), key=lambda rank: sum(job.host_late(rank, one) > 0 for one in range(400)))
+        shares = waits(job, played(job, random.Random(job.seed)))
+        assert job.hiccups or shares[slow] < 0.01 < min(shares[:slow] + shares[slow + 1 :]), (number, shares)
 
 
 @pytest.mark.parametrize(("ranks", "counted", "last"), [(2, 30, 29), (4, 100, 45), (8, 40, 20), (3, 500, 220)])
@@ -157,6 +169,24 @@ def test_of_calls_that_others_waited_for_the_report_says_how_it_knows(tmp_path: 
     assert "the others waited at most" in whole and "That the others waited shows in what followed" in whole
     (section,) = [item for item in sections(report, 5) if item.title == "Who came last"]
     assert section.rows[0][7].startswith("≤ ") and section.rows[0][9] == "calls only"
+
+
+@pytest.mark.parametrize(("number", "known"), [(29, True), (0, False)])
+def test_what_calls_alone_say_of_the_path_are_bounds(number: int, known: bool, tmp_path: Path) -> None:
+    job = draw(number, "proxies")
+    assert job.known == known
+    write(job, tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert report.verdict.by_calls == known and bool(report.verdict.findings) == (known and bool(job.guilty))
+    (section,) = [item for item in sections(report, 50) if item.title == "Critical path"]
+    whole = " ".join(said(report))
+    assert sum(int(row[1].replace(",", "")) for row in section.rows) == sum(report.path.gates.values())
+    if known:
+        assert "the run is at most " in whole and all(row[3].startswith("≤ ") for row in section.rows if row[3])
+        assert sum(report.path.gates.values()) >= report.path.operations - 1
+        return
+    assert "the run is" not in whole and not any(report.path.gates.values()) and not any(row[3] for row in section.rows)
+    assert section.sentences[-1].endswith('do not count under "times last".')
 
 
 def pipeline(folder: Path, *, waits: bool) -> None:

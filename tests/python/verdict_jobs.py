@@ -452,11 +452,28 @@ def blocking(job: Job, chance: random.Random) -> Job:
     return _guilty(job, chance)
 
 
+def hidden(job: Job, chance: random.Random) -> Job:
+    """Programs that wait for each result. One rank always calls late and GPUs work longer, so nobody waits for it; now
+    and then another rank, or any, is held up for longer than that. No rank costs more than others that are held up.
+    """
+    job.style, job.ranks, job.hiccups = chance.choice(("net", "calls")), chance.choice((4, 8)), 0.0
+    job.communicators, job.depths = [list(range(job.ranks))], [1] * job.ranks
+    job.host_noise = [chance.randrange(1, 10) * US] * job.ranks
+    job.shapes = {"unknown", "random"}
+    slow, by, share = chance.randrange(job.ranks), chance.randrange(60, 200) * US, chance.uniform(0.2, 0.5)
+    if chance.random() < 0.3:
+        job.hiccups, share = chance.uniform(0.05, 0.15), 0.0
+    others = [rank for rank in range(job.ranks) if rank != slow]
+    held = [(chance.choice(others) if chance.random() < share else -1, chance.randrange(4 * MS)) for _ in range(4000)]
+    job.host_late = lambda who, number: by if who == slow else held[number][1] if who == held[number][0] else 0
+    return job
+
+
 KINDS: dict[str, Callable[[Job, random.Random], Job]] = {
     one_kind.__name__: one_kind
     for one_kind in (
         *(balanced, one, changing, drift, phases, missing, skewed, several, graphs),
-        *(queued, proxies, calls, blocking),
+        *(queued, proxies, calls, blocking, hidden),
     )
 }
 

@@ -17,12 +17,13 @@ function chromium(): string {
   return found;
 }
 
-export function launch(): Promise<Browser> {
+/** `patience`: how long the browser may take to answer one question, in ms; no wait of a page is longer. */
+export function launch(patience = 60_000): Promise<Browser> {
   return puppeteer.launch({
     executablePath: chromium(),
     headless: true,
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars', '--force-color-profile=srgb'],
-    protocolTimeout: 60000,
+    protocolTimeout: patience,
   });
 }
 

@@ -206,8 +206,7 @@ def excuses(recording: Recording, operations: Operations, timeline: Timeline, al
     queued = timeline.arrive > np.maximum(timeline.called, timeline.launched)
     arrivals = Arrivals(timeline.arrive, queued, timeline.end, timeline.home)
     met = waited(operations, order.comparable & by_calls & ~startup, arrivals)
-    unseen = by_calls & ~met[operations.communicator] if operations.count else by_calls
-    return Excuses(startup=startup, held=held & order.comparable, unseen=unseen)
+    return Excuses(startup=startup, held=held & order.comparable, unseen=by_calls & ~met)
 
 
 def lateness(operations: Operations, timeline: Timeline, alignment: Alignment, excused: Excuses) -> Lateness:

@@ -36,7 +36,8 @@ class CriticalPath:
     duration_ns: int = 0
     transfer_ns: int = 0
     operations: int = 0
-    # Of each worker: how long the path ran through its own work, and through how many operations it came last to.
+    # Of each worker: how long the path ran through its own work, and through how many operations it came last to; those
+    # are not counted of which nothing says whether anybody waited.
     own_ns: dict[int, int] = field(default_factory=dict)
     gates: dict[int, int] = field(default_factory=dict)
     what_if: list[WhatIf] = field(default_factory=list)
@@ -77,7 +78,7 @@ def critical_path(operations: Operations, timeline: Timeline, late: Lateness) ->
         transfer += max(0, moment - begin)
         row = int(_last_row(operations, timeline, operation))
         worker, before = int(operations.worker[row]), int(chain.before[row])
-        gates[worker] = gates.get(worker, 0) + 1
+        gates[worker] = gates.get(worker, 0) + int(not late.excused.unseen[operation])
         count, start = count + 1, begin
         if before < 0:
             break

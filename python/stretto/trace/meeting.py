@@ -11,6 +11,10 @@ Of calls that something else paces, such as a full queue, the slope lies between
 makes both x and y longer: it is the part of x that is the first rank's noise. The other part is the last rank's own: it
 is the slope, over x, of the time from the last call before. So only where both slopes together are clearly above 1 did
 ranks wait. Where the first rank came when the operation before had ended, its noise is that of the stamp of that end.
+
+That ranks waited in some operations does not say that they did in all: a rank that is always late may be hidden by the
+GPUs' work while others, now and then, are later than that. So an operation counts only if y is longer than x by as much
+as in those with the longest waits, and none of a rank's do if a line through those to which it came last has no slope.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ _ERRORS = 2.5  # standard errors
 _LONG = 5.0  # standard deviations: an operation that is so far above the others does not tell what the others are like,
 _RARE = 0.2  # unless there are more of them than this
 _MOST = 0.9  # of the operations
+_UPPER = 0.75  # of the operations have shorter waits than those that say what follows a wait
+_FLOOR_NS = 1000.0  # stamps are no better
 _AHEAD = 0.02  # of the operations: if a rank called the next one before the last had come to more, it did not wait
 
 
@@ -47,47 +53,81 @@ class Arrivals:
 
 
 def waited(operations: Operations, usable: Bool, arrivals: Arrivals) -> Bool:
-    """Of each communicator, whether its ranks waited for the last one of its `usable` operations, which have a row of
-    every rank that is recorded.
+    """Of each operation, whether its ranks waited for the last one. Only `usable` ones are looked at: they have a row
+    of every rank that is recorded.
     """
-    found = np.zeros(len(operations.communicators), np.bool_)
+    found = np.zeros(operations.count, np.bool_)
     chosen = np.flatnonzero(usable)
     communicator = operations.communicator[chosen]
     for number in np.unique(communicator).tolist():
         ops = chosen[communicator == number]
         rows = operations.first[ops][:, None] + np.arange(operations.communicators[number].recorded)
-        rows = rows[np.argsort(arrivals.at[rows].max(axis=1), kind="stable")]
+        order = np.argsort(arrivals.at[rows].max(axis=1), kind="stable")
+        ops, rows = ops[order], rows[order]
         # Calls of one group are handed over together: the first of them stands for all.
         group = operations.group[rows[:, 0]]
-        rows = rows[np.concatenate(([True], (group[1:] != group[:-1]) | (group[1:] < 0)))]
+        leads = np.concatenate(([True], (group[1:] != group[:-1]) | (group[1:] < 0)))
+        rows = rows[leads]
         if len(rows) > _FEWEST and (arrivals.clock[rows] == arrivals.clock[rows[0, 0]]).all():
-            found[number] = _waited(arrivals, rows)
+            found[ops] = _waited(arrivals, rows)[np.cumsum(leads) - 1]
     return found
 
 
-def _waited(arrivals: Arrivals, rows: Int) -> bool:
-    """Rows of operations by rank, in the order of time."""
+def _waited(arrivals: Arrivals, rows: Int) -> Bool:
+    """Of each operation; rows are those of operations by rank, in the order of time."""
     calls, ends = arrivals.at[rows], arrivals.end[rows]
     known = (ends > NONE).all(axis=1)
+    noise = None
     if known.mean() < _MOST:
         ahead = calls[1:].min(axis=1) < calls[:-1].max(axis=1)
-        return ahead.mean() <= _AHEAD and _follows(calls[:-1], calls[1:].min(axis=1), None)
-    calls, ends, queued = calls[known], ends[known], arrivals.queued[rows][known]
-    first, last = (
-        np.take_along_axis(queued, column[:, None], axis=1).mean() for column in (calls.argmin(1), calls.argmax(1))
-    )
-    # Where the last rank's call was early too, nothing says when its GPU was done with other work.
-    if last > 1 - _MOST:
-        return False
-    return _follows(calls, ends.max(axis=1), float(ends.var(axis=1, ddof=1).mean()) if first >= _MOST else None)
+        if ahead.mean() > _AHEAD:
+            return np.zeros(len(rows), np.bool_)
+        known = np.arange(len(rows)) < len(rows) - 1
+        after = calls[1:].min(axis=1)
+    else:
+        queued, some = arrivals.queued[rows][known], calls[known]
+        first, last = (
+            np.take_along_axis(queued, column[:, None], axis=1).mean() for column in (some.argmin(1), some.argmax(1))
+        )
+        # Where the last rank's call was early too, nothing says when its GPU was done with other work.
+        if last > 1 - _MOST:
+            return np.zeros(len(rows), np.bool_)
+        after = ends[known].max(axis=1)
+        noise = float(ends[known].var(axis=1, ddof=1).mean()) if first >= _MOST else None
+    found = np.zeros(len(rows), np.bool_)
+    found[known] = _met(calls[known], after, noise)
+    # Those that nothing follows are like most others to which the same rank came last.
+    who = calls.argmax(axis=1)
+    for number in np.flatnonzero(~known).tolist():
+        alike = known & (who == who[number])
+        found[number] = alike.any() and found[alike].mean() > _MOST
+    return found
 
 
-def _follows(calls: Int, after: Int, noise: float | None) -> bool:
-    """Whether what came `after` each operation came later by as much as its last call did, by more than chance; the
-    variance of the first rank's noise, if it is known.
+def _met(calls: Int, after: Int, noise: float | None) -> Bool:
+    """Of each operation, whether what came `after` it came later by as much as its last call did; the variance of the
+    first rank's noise, if it is known.
     """
     first, last = calls.min(axis=1), calls.max(axis=1)
-    late, own, followed = (last - first)[1:], np.diff(last), (after - first)[1:]
+    late, followed = last - first, after - first
+    if not _follows(late[1:], np.diff(last), followed[1:], noise):
+        return np.zeros(len(calls), np.bool_)
+    rest = followed - late
+    usual = rest[late >= np.quantile(late, _UPPER)]
+    middle = np.median(usual)
+    found = np.abs(rest - middle) <= max(_FLOOR_NS, float(_far(usual) - middle))
+    who = calls.argmax(axis=1)
+    for rank in np.unique(who).tolist():
+        mine = who == rank
+        mine &= late <= _far(late[mine])
+        slope, error = _line(late[mine], followed[mine])
+        if slope + _ERRORS * error < _SLOPE:
+            found &= who != rank
+    return np.asarray(found, np.bool_)
+
+
+def _follows(late: Int, own: Int, followed: Int, noise: float | None) -> bool:
+    """Whether what followed operations came later by as much as their last calls did, by more than chance."""
     usual = (late <= max(_far(late), np.quantile(late, 1 - _RARE))) & (followed - late <= _far(followed - late))
     late, own, followed = late[usual], own[usual], followed[usual]
     slope, error = _line(late, followed)

@@ -142,15 +142,21 @@ def _path(report: Report, top: int) -> Section:
     ]
     if path.played == MOST_PLAYED:
         sentences.append(f"What-if looked at the first {path.played:,} operations.")
-    saved = {item.worker: item for item in path.what_if}
+    unseen = path.operations - sum(path.gates.values())
+    if unseen:
+        sentences.append(
+            f"Of {plural(unseen, 'operation')} of it calls alone are known, and nothing shows that anybody waited:"
+            ' these do not count under "times last".'
+        )
+    saved, by_calls = {item.worker: item for item in path.what_if}, report.verdict.by_calls
     order = sorted(path.gates, key=lambda worker: -path.own_ns.get(worker, 0))
     rows = [
         [
             names[worker],
             f"{path.gates[worker]:,}",
             duration(path.own_ns.get(worker, 0)),
-            duration(saved[worker].saved_ns) if worker in saved else "",
-            share(saved[worker].share) if worker in saved else "",
+            _bounded("≤", duration(saved[worker].saved_ns), by_calls) if worker in saved else "",
+            _bounded("≤", share(saved[worker].share), by_calls) if worker in saved else "",
         ]
         for worker in order[:top]
     ]

@@ -60,7 +60,7 @@ class Finding:
     shape: str  # steady, drift or phases
     certain: bool  # no rank was missing, and arrivals are when ranks began their operations
     by_calls: bool  # they are when ranks called, and what followed shows that the others waited: at most for that long
-    ranks: int
+    ranks: int  # of its communicators, without those that came last mostly to operations that are not judged
     operations: int  # compared
     counted: int  # of those to which one rank came last and that cost the most
     last: int  # of these, to how many it came last
@@ -98,6 +98,7 @@ class _Group:
     """Communicators of the same workers: their operations in the order of time."""
 
     workers: Int
+    ranks: int  # of those, how many can come last: of the others most operations are not judged
     operations: Int
     loser: Int  # which of the workers came last to a counted one; -1 others
     lead: Int  # 0 of those that nobody is blamed for
@@ -110,14 +111,20 @@ class _Group:
 def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: list[str]) -> Verdict:
     """Looks for ranks that stand out in a job."""
     parts = _by_workers(operations, late)
-    groups = [_group(operations, timeline, late, rows, workers, np.median) for workers, rows in parts]
+    unjudged = np.flatnonzero(late.excused.unseen & (late.last >= 0) & ~late.excused.startup)
+    unjudged = unjudged[np.argsort(operations.communicator[unjudged], kind="stable")]
+    fair = [_fair(operations, late, workers, rows, unjudged) for workers, rows in parts]
+    groups = [
+        _group(operations, timeline, late, rows, workers, ranks, np.median)
+        for (workers, rows), ranks in zip(parts, fair, strict=True)
+    ]
     tests = 2 * sum(len(one.workers) for one in groups if one.counted)
     findings = []
-    for one, (workers, rows) in zip(groups, parts, strict=True):
+    for one, (workers, rows), ranks in zip(groups, parts, fair, strict=True):
         found = _findings(one, operations, timeline, late, tests)
         if not found and one.counted:
             found = _findings(
-                _group(operations, timeline, late, rows, workers, np.mean), operations, timeline, late, tests
+                _group(operations, timeline, late, rows, workers, ranks, np.mean), operations, timeline, late, tests
             )
         findings += found
     findings.sort(key=lambda item: -item.cost_ns)
@@ -127,7 +134,9 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
     startup = late.excused.startup & compared
     unseen = int((late.excused.unseen & compared & ~startup).sum())
     judged = sum(len(one.operations) for one in groups)
-    known = judged > 0 and (bool(findings) or unseen <= _FEW_UNSEEN * judged)
+    linked = np.isfinite(late.error)
+    known = bool((linked & compared & ~startup & ~late.excused.unseen).any())
+    known = known and (bool(findings) or unseen <= _FEW_UNSEEN * judged)
     costs = sum(one.counted for one in groups) >= _FEWEST
     return Verdict(
         shape=_shape(findings, share if costs else 0.0) if known else "unknown",
@@ -137,7 +146,7 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
         tests=tests,
         missing=missing,
         startup=int(startup.sum()),
-        startup_ns=int(late.lead[startup].max(initial=0)),
+        startup_ns=int(late.lead[startup & linked].max(initial=0)),
         held=int((late.excused.held & compared).sum()),
         by_calls=any(one.by_calls for one in groups),
         unseen=unseen,
@@ -168,8 +177,28 @@ def _by_workers(operations: Operations, late: Lateness) -> list[tuple[Int, Int]]
     return [(np.array(key, np.int64), np.concatenate(parts)) for key, parts in members.items()]
 
 
+def _fair(operations: Operations, late: Lateness, workers: Int, rows: Int, unjudged: Int) -> int:
+    """How many of the workers have a fair chance to come last to these operations: not those that did so mostly to
+    operations of the same communicators that are not judged; `unjudged` are all of these, in order of communicator.
+    """
+    numbers, of = np.unique(operations.communicator[rows]), operations.communicator[unjudged]
+    low, high = np.searchsorted(of, numbers), np.searchsorted(of, numbers, "right")
+    here = [unjudged[begin:end] for begin, end in zip(low.tolist(), high.tolist(), strict=True) if begin < end]
+    if not here:
+        return len(workers)
+    places = (np.searchsorted(workers, operations.worker[late.last[some]]) for some in (np.concatenate(here), rows))
+    unseen, judged = (np.bincount(some, minlength=len(workers) + 1)[: len(workers)] for some in places)
+    return int((unseen <= judged).sum())
+
+
 def _group(
-    operations: Operations, timeline: Timeline, late: Lateness, rows: Int, workers: Int, usual: Callable[[Int], Any]
+    operations: Operations,
+    timeline: Timeline,
+    late: Lateness,
+    rows: Int,
+    workers: Int,
+    ranks: int,
+    usual: Callable[[Int], Any],
 ) -> _Group:
     parts = operations.worker[operations.first[rows][:, None] + np.arange(len(workers))]
     rows = rows[(np.sort(parts, axis=1) == workers).all(axis=1)]
@@ -182,6 +211,7 @@ def _group(
     members = [operations.communicators[number] for number in np.unique(operations.communicator[rows])]
     return _Group(
         workers=workers,
+        ranks=ranks,
         operations=rows,
         loser=loser,
         lead=lead,
@@ -220,8 +250,7 @@ def _chances(loser: Int, ranks: int) -> Float:
 
 
 def _findings(group: _Group, operations: Operations, timeline: Timeline, late: Lateness, tests: int) -> list[Finding]:
-    known = group.loser[group.loser >= 0]
-    ranks = len(group.workers)
+    known, ranks = group.loser[group.loser >= 0], group.ranks
     if len(known) == 0 or tests * ranks ** -float(len(known)) > LEVEL:
         return []
     chances = np.minimum(1.0, _chances(known, ranks) * tests)
@@ -271,7 +300,7 @@ def _changing(group: _Group, tests: int) -> tuple[dict[int, float], dict[int, Bo
     """Ranks that stand out in parts of the run, where these are most of it: their chances, and operations of the group
     in these parts. Windows are as long as a test needs where one rank is last to all of their operations.
     """
-    ranks, at = len(group.workers), np.flatnonzero(group.loser >= 0)
+    ranks, at = group.ranks, np.flatnonzero(group.loser >= 0)
     enough = 2 * math.log(ranks * _WINDOWS * max(1, tests) / LEVEL) / math.log(ranks)
     windows = int(min(_WINDOWS, len(at) // enough))
     if windows < 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stretto.trace.analysis import Report, Straggler
 from stretto.trace.verdict import LEVEL, PHASES, Finding, Verdict
 from stretto.trace.words import duration, plural, share
@@ -52,7 +54,7 @@ def _judged(report: Report, compared: int) -> list[str]:
             f"To {plural(verdict.held, 'operation')} the last rank came late because an operation of other ranks had"
             " held it up; that is not counted against it."
         )
-    made += _unseen(verdict)
+    made += _unseen(report)
     if not verdict.findings:
         return made + _nobody(report, compared)
     workers = {item.worker_number: item for item in report.workers}
@@ -75,28 +77,29 @@ def _startup(verdict: Verdict) -> list[str]:
     ]
 
 
-def _unseen(verdict: Verdict) -> list[str]:
+def _unseen(report: Report) -> list[str]:
     """What calls alone do not say."""
-    if not verdict.unseen:
+    unseen, late = report.verdict.unseen, report.lateness
+    if not unseen:
         return []
+    clocks = (late.last >= 0) & late.excused.unseen & ~late.excused.startup & np.isinf(late.error)
+    which = "" if clocks.sum() == unseen else f" of {plural(int(clocks.sum()), 'operation')} of these"
     return [
-        f"Of {plural(verdict.unseen, 'operation')} it is recorded when each rank called, and not when it began. Calls"
+        f"Of {plural(unseen, 'operation')} it is recorded when each rank called, and not when it began. Calls"
         " return before the operation runs and may run ahead of the GPUs, so calls alone do not say whether anybody"
-        " waited for the rank that called last, and nothing that followed shows it. These operations name nobody."
+        " waited for the rank that called last, and nothing that followed shows it."
+        f"{f' Nothing links the clocks of all ranks{which}.' * bool(clocks.any())} These operations name nobody."
         " Record with `--events timing` to know."
     ]
 
 
 def _nobody(report: Report, compared: int) -> list[str]:
-    verdict, named = report.verdict, int(report.lateness.blamed.sum())
-    if not report.lateness.clear.any():
-        return [f"Nobody was late by more than the clocks can tell, in {plural(compared, 'operation')}."]
+    verdict, late = report.verdict, report.lateness
+    named = int(late.blamed.sum())
+    if not named:
+        return _nobody_late(report)
     if verdict.unseen:
         compared -= verdict.unseen + verdict.startup
-        if not compared:
-            return []
-        if not named:
-            return [f"Nobody was late by more than the clocks can tell to the other {plural(compared, 'operation')}."]
     made = [
         f"Nobody stands out: one rank came last to {named:,} of {plural(compared, 'operation')}, and none of them more"
         f" often than by chance ({_TEST}), or not so that it mattered."
@@ -106,6 +109,18 @@ def _nobody(report: Report, compared: int) -> list[str]:
     if verdict.shape == "random":
         return [*made, f"{cost}; ranks take turns at random.", *limit, *_saved(report, None)]
     return [*made, f"{cost}.", *limit]
+
+
+def _nobody_late(report: Report) -> list[str]:
+    """Of operations that are judged and name nobody, why that is."""
+    late = report.lateness
+    judged = (late.last >= 0) & ~late.excused.startup & ~late.excused.held & ~late.excused.unseen
+    known = int((judged & np.isfinite(late.error)).sum())
+    unlinked = int(judged.sum()) - known
+    where = "to the other " if report.verdict.unseen else "in "
+    told = f"Nobody was late by more than the clocks can tell, {where}{plural(known, 'operation')}."
+    apart = f"Nothing links the clocks of all ranks of {plural(unlinked, 'operation')}: these name nobody."
+    return [told] * bool(known) + [apart] * bool(unlinked)
 
 
 def _found(item: Finding, report: Report) -> str:
@@ -148,12 +163,13 @@ def _cost(item: Finding, straggler: Straggler | None) -> str:
 
 def _saved(report: Report, worker: int | None) -> list[str]:
     saved = {item.worker: item for item in report.path.what_if}
+    most = "at most " * report.verdict.by_calls
     made = []
     if worker in saved and worker is not None:
         item = saved[worker]
-        made.append(f"Without its lateness the run is {share(item.share)} ({duration(item.saved_ns)}) shorter.")
+        made.append(f"Without its lateness the run is {most}{share(item.share)} ({duration(item.saved_ns)}) shorter.")
     if -1 in saved and len(saved) > 2:
         everybody = saved[-1]
         whose = "Without anybody's it" if made else "Without anybody's lateness the run"
-        made.append(f"{whose} is {share(everybody.share)} ({duration(everybody.saved_ns)}) shorter.")
+        made.append(f"{whose} is {most}{share(everybody.share)} ({duration(everybody.saved_ns)}) shorter.")
     return made
