@@ -18,7 +18,7 @@ import pytest
 import stretto as package
 from jobs import GUARD, STRETTO, environment, stretto
 from planted import HERE, LEVEL, QUIET, Faulty, around, two_cores
-from stretto.audit import blocks, measurements, page, speed, table
+from stretto.audit import measurements, speed, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.ending import OutOfTime, ending_after
 from stretto.audit.finding import ALL, Severity
@@ -28,7 +28,7 @@ from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
-from test_audit import document, gravest, look
+from test_audit import gravest, look
 from test_audit_facts import MADE_UP
 
 
@@ -278,34 +278,6 @@ def test_memcpy_that_stays_in_the_caches_is_not_the_only_yardstick(took: float, 
     (found,) = look("bandwidth.collective", context)
     if two_cores():
         assert found.severity is severity and "the model's" in found.expected, found
-
-
-def another_build(folder: Path) -> Path:
-    """The package's library with a byte more, in a file of its own."""
-    file = folder / "libnccl.so.2"
-    shutil.copy(package.nccl_library_path(), file)
-    with file.open("ab") as opened:
-        opened.write(b"4")
-    return file
-
-
-def test_another_build_stands_beside_this_one_in_five_collectives(faulty: Faulty, tmp_path: Path) -> None:
-    """A library in between is before this package's, and behind the other build. Each all-reduce takes 2 ms more."""
-    context = faulty("slow")
-    context.library = another_build(tmp_path)
-    found = {one.subject: one for one in look("library.speed", context)}
-    assert set(found) == {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"}, found
-    bad = {name for name, one in found.items() if one.severity > Severity.NOTE}
-    assert bad == {"all_reduce"} and "in between" in found["all_reduce"].cause, found
-    text = page.markdown(blocks.blocks(document(beside=dataclasses.asdict(context.beside_on_cpus)), None), "audit")
-    assert "Five collectives of CPU ranks" in text and text.count("| all_gather |") == 3, text
-
-
-def test_a_library_that_is_no_build_of_this_one_has_no_ranks_in_host_memory(tmp_path: Path) -> None:
-    other = tmp_path / "libnccl.so.2"
-    other.write_bytes(b"NCCL version 2.30.7+cuda13.0 compiled with CUDA 13.0")
-    (found,) = look("library.speed", Context(environment={}, level=LEVEL, library=other))
-    assert found.severity is Severity.OK and found.measured == "nothing here to look at"
 
 
 def test_calls_that_cost_too_much_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
