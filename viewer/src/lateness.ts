@@ -1,5 +1,5 @@
 // Who came late: for each collective, when its ranks arrived, and who was last. A rank arrives when its kernel starts; where not
-// all ranks have one recorded, when the operation was begun. Until the last rank has arrived the others wait; then data moves.
+// all ranks have one whose GPU's stamp can be trusted, when the operation was begun. Until the last rank has arrived the others wait; then data moves.
 // Of each collective it is known as well why nobody can be named for it, by the rules of `stretto trace report`.
 
 import { Clocks } from './clocks';
@@ -10,7 +10,7 @@ import { listOf, type Store } from './store';
 const kToleranceNs = 2000;
 const kBroken = 0.05;
 const kApartNs = 50_000;
-const kFloorNs = 1000;
+export const kFloorNs = 1000;
 
 /** Why the last rank of a collective is not named; kCertain: it is. */
 export const kCertain = 0;
@@ -49,7 +49,7 @@ export class Lateness {
   readonly clocks: Clocks;
   /** Of each operation its first kernel, -1 without one; null where the recording has no kernels. */
   private readonly kernels: Int32Array | null;
-  /** By collective: arrivals are those of kernels. */
+  /** By collective: arrivals are those of kernels, at times that their GPUs stamped. */
   private readonly byKernel: Uint8Array;
 
   constructor(private readonly store: Store) {
@@ -91,10 +91,21 @@ export class Lateness {
     return this.byKernel[collective] === 1 || (row >= 0 && this.endsWhenDone(row));
   }
 
+  /** Whether the ranks of these rows were all in one collective before that time. */
+  haveMet(rows: readonly number[], before: number): boolean {
+    const crowded = crowdedOf(this.store);
+    const here = [...workersOf(this.store, rows, crowded)];
+    return this.lanes.some(({ collectives, at }) => {
+      if (!(at[0] < before)) return false;
+      const there = workersOf(this.store, listOf(this.store.collectives.rows, collectives[0]), crowded);
+      return here.every((worker) => there.has(worker));
+    });
+  }
+
   private measure(collective: number): void {
     const rows = listOf(this.store.collectives.rows, collective);
     const { kernels } = this;
-    this.byKernel[collective] = Number(kernels !== null && rows.every((row) => kernels[row] >= 0));
+    this.byKernel[collective] = Number(kernels !== null && rows.every((row) => kernels[row] >= 0 && this.clocks.isStamped(kernels[row])));
     if (rows.length < 2) return;
     let [first, last, lastRow] = [Infinity, -Infinity, -1];
     for (const row of rows) {
@@ -212,9 +223,20 @@ function firstKernels(store: Store): Int32Array | null {
   return found;
 }
 
+/** Processes that have several ranks of one communicator. */
+function crowdedOf(store: Store): Set<number> {
+  const seen = new Set<string>();
+  const crowded = new Set<number>();
+  store.bundle.contexts.forEach(({ process }, context) => {
+    const key = `${process} ${store.communicatorOf[context]}`;
+    if (seen.has(key)) crowded.add(process);
+    seen.add(key);
+  });
+  return crowded;
+}
+
 /** Who stands behind each row of a collective: its process, and where that has several ranks, the thread that serves this one. */
-function workersOf(store: Store, collective: number, crowded: ReadonlySet<number>): Set<string> {
-  const rows = listOf(store.collectives.rows, collective);
+function workersOf(store: Store, rows: Int32Array | readonly number[], crowded: ReadonlySet<number>): Set<string> {
   return new Set(Array.from(rows, (row) => (crowded.has(store.process[row]) ? `${store.process[row]}:${store.thread[row]}` : `${store.process[row]}`)));
 }
 
@@ -223,20 +245,15 @@ function workersOf(store: Store, collective: number, crowded: ReadonlySet<number
  * communicator's beginning. Processes start at different times: nobody is to blame for that.
  */
 function startups(store: Store, lanes: readonly Lane[]): Set<number> {
-  const seen = new Set<string>();
-  const crowded = new Set<number>();
-  store.bundle.contexts.forEach(({ process }, context) => {
-    const key = `${process} ${store.communicatorOf[context]}`;
-    if (seen.has(key)) crowded.add(process);
-    seen.add(key);
-  });
+  const crowded = crowdedOf(store);
   const found = new Set<number>();
   const met = new Map<string, Set<string>[]>();
   for (const { collectives } of [...lanes].sort((a, b) => a.at[0] - b.at[0])) {
-    const here = workersOf(store, collectives[0], crowded);
+    const rows = listOf(store.collectives.rows, collectives[0]);
+    const here = workersOf(store, rows, crowded);
     const [one] = here;
     if (met.get(one)?.some((earlier) => [...here].every((worker) => earlier.has(worker)))) continue;
-    if (store.sequence[listOf(store.collectives.rows, collectives[0])[0]] === 0) found.add(collectives[0]);
+    if (store.sequence[rows[0]] === 0) found.add(collectives[0]);
     for (const worker of here) met.set(worker, [...(met.get(worker) ?? []), here]);
   }
   return found;
