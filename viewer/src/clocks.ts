@@ -39,11 +39,6 @@ export class Clocks {
     return hosts + (this.store.column('clock_error')?.get(one >= 0 ? a : b) || 0);
   }
 
-  /** Whether a kernel's times are those that its GPU stamped, on a clock that is known. */
-  isStamped(row: number): boolean {
-    return (this.store.column('clock_error')?.get(row) ?? NaN) >= 0;
-  }
-
   private gpuError(row: number): number {
     return this.onGpu?.get(row) ?? NaN;
   }

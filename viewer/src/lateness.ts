@@ -1,5 +1,5 @@
 // Who came late: for each collective, when its ranks arrived, and who was last. A rank arrives when its kernel starts; where not
-// all ranks have one whose GPU's stamp can be trusted, when the operation was begun. Until the last rank has arrived the others wait; then data moves.
+// all ranks have one recorded, when the operation was begun. Until the last rank has arrived the others wait; then data moves.
 // Of each collective it is known as well why nobody can be named for it, by the rules of `stretto trace report`.
 
 import { Clocks } from './clocks';
@@ -49,7 +49,7 @@ export class Lateness {
   readonly clocks: Clocks;
   /** Of each operation its first kernel, -1 without one; null where the recording has no kernels. */
   private readonly kernels: Int32Array | null;
-  /** By collective: arrivals are those of kernels, at times that their GPUs stamped. */
+  /** By collective: arrivals are those of kernels. */
   private readonly byKernel: Uint8Array;
 
   constructor(private readonly store: Store) {
@@ -105,7 +105,7 @@ export class Lateness {
   private measure(collective: number): void {
     const rows = listOf(this.store.collectives.rows, collective);
     const { kernels } = this;
-    this.byKernel[collective] = Number(kernels !== null && rows.every((row) => kernels[row] >= 0 && this.clocks.isStamped(kernels[row])));
+    this.byKernel[collective] = Number(kernels !== null && rows.every((row) => kernels[row] >= 0));
     if (rows.length < 2) return;
     let [first, last, lastRow] = [Infinity, -Infinity, -1];
     for (const row of rows) {

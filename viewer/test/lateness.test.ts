@@ -82,16 +82,6 @@ describe('lateness', () => {
     expect(lateness.doubts[0]).toBe(kCertain);
   });
 
-  it('does not go by a kernel that has no time of its GPU', () => {
-    const contents = job([[0, 10]], (_, rank) => 500 + rank);
-    const kernel = { type: 6, channel: 0, clock_error: 0 };
-    contents.events.push({ ...kernel, start: 1000, stop: 9000, process: 0, context: 0, parent: 0 });
-    contents.events.push({ ...kernel, start: 5000, stop: 9096, process: 1, context: 1, parent: 1, clock_error: -1 });
-    const { lateness } = open(contents);
-    expect([lateness.late(0), lateness.doubts[0], lateness.isExact(0)]).toEqual([10, kHandedOver, false]);
-    expect(lateness.waitEnd(2)).toBeNaN();
-  });
-
   it('is not made up of one rank', () => {
     const { lateness } = open(job([[0], [100]], (at) => 100 * at + 50, 1));
     expect(lateness.worst(10, () => true)).toEqual([]);
