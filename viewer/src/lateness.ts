@@ -10,7 +10,7 @@ import { listOf, type Store } from './store';
 const kToleranceNs = 2000;
 const kBroken = 0.05;
 const kApartNs = 50_000;
-const kFloorNs = 1000;
+export const kFloorNs = 1000;
 
 /** Why the last rank of a collective is not named; kCertain: it is. */
 export const kCertain = 0;
@@ -89,6 +89,17 @@ export class Lateness {
   isExact(collective: number): boolean {
     const row = this.lastRow[collective];
     return this.byKernel[collective] === 1 || (row >= 0 && this.endsWhenDone(row));
+  }
+
+  /** Whether the ranks of these rows were all in one collective before that time. */
+  haveMet(rows: readonly number[], before: number): boolean {
+    const crowded = crowdedOf(this.store);
+    const here = [...workersOf(this.store, rows, crowded)];
+    return this.lanes.some(({ collectives, at }) => {
+      if (!(at[0] < before)) return false;
+      const there = workersOf(this.store, listOf(this.store.collectives.rows, collectives[0]), crowded);
+      return here.every((worker) => there.has(worker));
+    });
   }
 
   private measure(collective: number): void {
@@ -212,9 +223,20 @@ function firstKernels(store: Store): Int32Array | null {
   return found;
 }
 
+/** Processes that have several ranks of one communicator. */
+function crowdedOf(store: Store): Set<number> {
+  const seen = new Set<string>();
+  const crowded = new Set<number>();
+  store.bundle.contexts.forEach(({ process }, context) => {
+    const key = `${process} ${store.communicatorOf[context]}`;
+    if (seen.has(key)) crowded.add(process);
+    seen.add(key);
+  });
+  return crowded;
+}
+
 /** Who stands behind each row of a collective: its process, and where that has several ranks, the thread that serves this one. */
-function workersOf(store: Store, collective: number, crowded: ReadonlySet<number>): Set<string> {
-  const rows = listOf(store.collectives.rows, collective);
+function workersOf(store: Store, rows: Int32Array | readonly number[], crowded: ReadonlySet<number>): Set<string> {
   return new Set(Array.from(rows, (row) => (crowded.has(store.process[row]) ? `${store.process[row]}:${store.thread[row]}` : `${store.process[row]}`)));
 }
 
@@ -223,20 +245,15 @@ function workersOf(store: Store, collective: number, crowded: ReadonlySet<number
  * communicator's beginning. Processes start at different times: nobody is to blame for that.
  */
 function startups(store: Store, lanes: readonly Lane[]): Set<number> {
-  const seen = new Set<string>();
-  const crowded = new Set<number>();
-  store.bundle.contexts.forEach(({ process }, context) => {
-    const key = `${process} ${store.communicatorOf[context]}`;
-    if (seen.has(key)) crowded.add(process);
-    seen.add(key);
-  });
+  const crowded = crowdedOf(store);
   const found = new Set<number>();
   const met = new Map<string, Set<string>[]>();
   for (const { collectives } of [...lanes].sort((a, b) => a.at[0] - b.at[0])) {
-    const here = workersOf(store, collectives[0], crowded);
+    const rows = listOf(store.collectives.rows, collectives[0]);
+    const here = workersOf(store, rows, crowded);
     const [one] = here;
     if (met.get(one)?.some((earlier) => [...here].every((worker) => earlier.has(worker)))) continue;
-    if (store.sequence[listOf(store.collectives.rows, collectives[0])[0]] === 0) found.add(collectives[0]);
+    if (store.sequence[rows[0]] === 0) found.add(collectives[0]);
     for (const worker of here) met.set(worker, [...(met.get(worker) ?? []), here]);
   }
   return found;

@@ -11,6 +11,7 @@ function say(error: unknown): void {
   element('headline').textContent = 'This page cannot start';
   element('explanation').textContent =
     `It needs a browser of 2023 or later and to have been copied whole, and no policy of a web server may forbid its script. (${String(error)})`;
+  document.querySelector<HTMLElement>('.choose')!.hidden = true;
   element('welcome').hidden = false;
 }
 

@@ -2,7 +2,7 @@
 // data moved. The same arithmetic as in `stretto trace report`. Where it is not known when data began to move, times are bounds.
 
 import { kCeColl, kColl, kKernelCh, kP2p, kProxyOp } from './events';
-import type { Lateness } from './lateness';
+import { kFloorNs, type Lateness } from './lateness';
 import type { Replays } from './replays';
 import { listOf, type Store } from './store';
 
@@ -132,14 +132,16 @@ function messageOf(store: Store, lateness: Lateness, row: number): Operation {
 }
 
 /** One kernel of an operation that a graph replayed: the call that was captured says what it is. */
-function replayOf(store: Store, lateness: Lateness, peers: readonly number[], row: number): Operation {
+function replayOf(store: Store, lateness: Lateness, replays: Replays, peers: readonly number[], row: number): Operation {
   const call = store.parent[row];
   const ranks = store.bundle.contexts[store.context[call]]?.ranks ?? 0;
   const last = largest(peers, (one) => store.start[one]);
   const transfer = peers.length === ranks ? largest(peers, (one) => (store.open[one] ? NaN : store.end[one])) - last : NaN;
-  // Nobody is named where a rank is missing or the clocks can be wrong by as much.
+  // Nobody is named where a rank is missing, the clocks can be wrong by as much, or ranks had not met before.
   const latest = peers.find((one) => store.start[one] === last)!;
-  const isClear = peers.length === ranks && peers.every((one) => one === latest || last - store.start[one] > lateness.clocks.error(one, latest));
+  const isApart = (one: number): boolean => last - store.start[one] - lateness.clocks.error(one, latest) > kFloorNs;
+  const isStartup = replays.numberOf(row) === 1 && !lateness.haveMet(peers.map((one) => store.parent[one]), last);
+  const isClear = peers.length === ranks && !isStartup && peers.every((one) => one === latest || isApart(one));
   const waitedFor = isClear && ranks > 1 ? latest : -1;
   return made(sizeOf(store, call), transfer, { waited: last - store.start[row], waitedFor, bound: false });
 }
@@ -150,5 +152,5 @@ export function operationOf(store: Store, lateness: Lateness, replays: Replays, 
   if (type === kColl || type === kCeColl) return collectiveOf(store, lateness, row);
   if (type === kP2p) return messageOf(store, lateness, row);
   const peers = replays.of(row);
-  return peers.length > 0 ? replayOf(store, lateness, peers, row) : null;
+  return peers.length > 0 ? replayOf(store, lateness, replays, peers, row) : null;
 }

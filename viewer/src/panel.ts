@@ -184,7 +184,9 @@ export class Panel {
     const gaps = store.communicators.map(gap).filter((text) => text !== '');
     const lost = gaps.slice(0, kMostGaps).map((text): HTMLElement => make('p', { class: 'lost' }, `${text[0].toUpperCase()}${text.slice(1)}.`));
     if (gaps.length > kMostGaps) lost.push(say(`The same holds for ${gaps.length - kMostGaps} more communicators.`));
-    const words = found.length === 0 ? '' : 'By how long the first rank waited for the last one, which is named. ';
+    const isWait = found.every((one) => lateness.isExact(one));
+    const words = found.length === 0 ? '' : isWait ? 'By how long the first rank waited for the last one, which is named. '
+      : 'By how far apart ranks came, with the last one. Where operations were only handed over, nobody may have waited. ';
     const several = store.communicators.length > 1 ? 'Communicators: see the lanes of lateness. ' : '';
     const doubts = found.some((one) => lateness.doubts[one] !== kCertain) ? 'A question mark: it is not certain who came last; the operation says why.' : '';
     return [

@@ -20,13 +20,19 @@ export class Replays {
     return rows.includes(row) ? rows : [];
   }
 
+  /** Which operation of its communicator a replayed kernel is, from 1 on; NaN of others. */
+  numberOf(row: number): number {
+    const { store } = this;
+    const state = listOf(store.states, row).find((one) => store.stateNumber[one] === kReplayed);
+    return state === undefined ? NaN : (store.bundle.states.columns.get('argument')?.get(state) ?? NaN);
+  }
+
   /** Communicator, function and number; empty where the event is no kernel of a replay. */
   private keyOf(row: number): string {
     const { store } = this;
     const call = store.parent[row];
     if (store.type[row] !== kKernelCh || call < 0 || store.type[call] !== kCollApi || store.context[call] < 0) return '';
-    const state = listOf(store.states, row).find((one) => store.stateNumber[one] === kReplayed);
-    const number = state === undefined ? NaN : (store.bundle.states.columns.get('argument')?.get(state) ?? NaN);
+    const number = this.numberOf(row);
     return number > 0 ? `${store.communicator(call)} ${store.function[call]} ${number}` : '';
   }
 

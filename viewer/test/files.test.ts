@@ -1,6 +1,7 @@
 // Headless Chromium opens what is no recording, what wants to be more than one, and pages that were changed.
 
 import { readFileSync, writeFileSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
 import { deflateSync } from 'node:zlib';
 import type { Browser, Page } from 'puppeteer-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -24,6 +25,18 @@ async function open(file: string): Promise<Page> {
   opened = await openPage(browser, file);
   return opened.page;
 }
+
+it('a browser that cannot unpack the program is told so, and offered nothing that does not work', async () => {
+  const page = await (await browser.createBrowserContext()).newPage();
+  await page.evaluateOnNewDocument(() => void Reflect.deleteProperty(window, 'DecompressionStream'));
+  await page.goto(pathToFileURL(recording('empty.html')).href);
+  await page.waitForFunction(() => !document.getElementById('welcome')!.hidden);
+  expect(await page.$eval('#headline', (one) => one.textContent)).toBe('This page cannot start');
+  expect(await page.$eval('#explanation', (one) => one.textContent)).toContain('a browser of 2023 or later');
+  expect(await page.$eval('.choose', (one) => (one as HTMLElement).checkVisibility())).toBe(false);
+  await page.close();
+  expect(readFileSync(recording('empty.html'), 'utf8')).toContain('<noscript>');
+});
 
 describe('files that are no recordings', () => {
   const template = (): string => readFileSync(recording('empty.html'), 'utf8');

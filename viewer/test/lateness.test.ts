@@ -72,12 +72,14 @@ describe('lateness', () => {
 
   it('goes by kernels where there are any', () => {
     const contents = job([[0, 10]], (_, rank) => 500 + rank);
-    contents.events.push({ type: 6, start: 1000, stop: 9000, process: 0, context: 0, parent: 0, channel: 0 });
-    contents.events.push({ type: 6, start: 5000, stop: 9096, process: 1, context: 1, parent: 1, channel: 0 });
+    const kernel = { type: 6, channel: 0, clock_error: 0 };
+    contents.events.push({ ...kernel, start: 1000, stop: 9000, process: 0, context: 0, parent: 0 });
+    contents.events.push({ ...kernel, start: 5000, stop: 9096, process: 1, context: 1, parent: 1 });
     const { store, lateness } = open(contents);
     expect(lateness.late(0)).toBe(4000);
     expect([0, 1, 2, 3].map((row) => lateness.waitEnd(row))).toEqual([NaN, NaN, 5000, NaN]);
     expect(operationOf(store, lateness, new Replays(store), 1)!.transfer).toBe(4096);
+    expect(lateness.doubts[0]).toBe(kCertain);
   });
 
   it('is not made up of one rank', () => {
@@ -233,13 +235,13 @@ describe('an operation', () => {
     const on = (rank: number): object => ({ process: rank, context: rank, rank, thread: rank });
     const events: Event[] = [
       { ...call, ...on(0) }, { ...call, ...on(1) },
-      { ...kernel, start: 100, stop: 5196, parent: 0, ...on(0) }, { ...kernel, start: 100, stop: 5196, parent: 0, ...on(0), channel: 1 },
-      { ...kernel, start: 1100, stop: 5000, parent: 1, ...on(1) },
+      { ...kernel, start: 100, stop: 5296, parent: 0, ...on(0) }, { ...kernel, start: 100, stop: 5296, parent: 0, ...on(0), channel: 1 },
+      { ...kernel, start: 1200, stop: 5000, parent: 1, ...on(1) },
       { ...kernel, start: 6000, stop: 6500, parent: 0, ...on(0) },
     ];
     const states = [2, 3, 4, 5].map((span, at) => ({ span, time: 7000, state: 1000, argument: [7, 7, 7, 8][at] }));
     const contents = { ...job([], () => 0), events, states };
-    expect(of(contents, 2)).toMatchObject({ bytes: 4096, waited: 1000, waitedFor: 4, transfer: 4096, bound: false });
+    expect(of(contents, 2)).toMatchObject({ bytes: 4096, waited: 1100, waitedFor: 4, transfer: 4096, bound: false });
     expect(new Replays(open(contents).store).of(2)).toEqual([2, 4]);
     expect(of(contents, 2)!.bandwidth).toBeCloseTo(1);
     expect(of(contents, 3)).toBe(null);
@@ -248,6 +250,25 @@ describe('an operation', () => {
     // Nobody is named where the clocks can be wrong by as much.
     for (const event of contents.events.slice(2)) event.clock_error = 600;
     expect(of(contents, 2)!.waitedFor).toBe(-1);
+  });
+
+  it('that a graph replayed names nobody for less than 1 µs, nor at the start-up of ranks', () => {
+    const on = (rank: number): object => ({ process: rank, context: rank, rank, thread: rank });
+    const replayed = (apart: number, number: number, first: Event[] = []): number | undefined => {
+      const call = { type: 9, start: 10_000, stop: 10_010, function: 1, count: 1024, data_type: 2, id: 1 };
+      const kernel = { type: 6, channel: 0, stop: 90_000, clock_error: 0 };
+      const at = first.length;
+      const events: Event[] = [
+        ...first, { ...call, ...on(0) }, { ...call, ...on(1) },
+        { ...kernel, start: 20_000, parent: at, ...on(0) }, { ...kernel, start: 20_000 + apart, parent: at + 1, ...on(1) },
+      ];
+      const states = [at + 2, at + 3].map((span) => ({ span, time: 90_000, state: 1000, argument: number }));
+      const found = of({ ...job([], () => 0), events, states }, at + 2)!.waitedFor;
+      return found < 0 ? found : found - at;
+    };
+    expect([replayed(900, 7), replayed(1100, 7), replayed(1100, 1)]).toEqual([-1, 3, -1]);
+    // They had met in an operation that no graph replayed.
+    expect(replayed(1100, 1, job([[0, 10]], () => 500, 2, 0).events)).toBe(3);
   });
 });
 
