@@ -565,7 +565,7 @@ def test_a_user_without_rights_is_told_all_of_it() -> None:
 def test_every_grave_check_has_a_planted_fault() -> None:
     source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
     source += "".join(
-        (HERE / f"test_audit_{of}.py").read_text() for of in ("data", "plugins", "hosts", "library", "beside")
+        (HERE / f"test_audit_{of}.py").read_text() for of in ("data", "plugins", "hosts", "library", "builds", "beside")
     )
     planted = {case[0] for case in MADE_UP} | {one.id for one in ALL if f'"{one.id}"' in source}
     bare = [one.id for one in table.checks() if one.worst >= Severity.WARNING and one.id not in planted]
