@@ -6,7 +6,7 @@
  *   stale    leaves out every other receive, so that what was there before stays
  *   protocol changes one word of what an all-reduce gives the rank while its protocol is forced
  *   window   changes one word of what a collective gives the rank in memory of ncclMemAlloc
- *   pressed  changes one word of what the rank sends while its process has more threads than at first
+ *   pressed  changes one word of what the rank sends while another thread of its process works
  *   overtake signals first and puts the data a moment later
  *   swap     puts every second array before the one that was put before it
  *   deny     refuses puts into memory that is not of ncclMemAlloc, and reads of other processes' memory
@@ -35,6 +35,7 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <stretto.h>
 #include <string.h>
@@ -85,20 +86,25 @@ static int in_window(const void* memory) {
   return (char*)memory >= window && (char*)memory < window_end;
 }
 
-/* How many threads this process has now, or had when that was asked first. */
-static int threads(void) {
-  int count = 0;
-  DIR* const folder = opendir("/proc/self/task");
-  for (const struct dirent* one; folder != NULL && (one = readdir(folder)) != NULL;)
-    count += one->d_name[0] != '.';
-  if (folder != NULL) closedir(folder);
-  return count;
-}
-
+/* Whether another thread of this process has worked for 30 ms. Those of the library sleep nearly always. */
 static int pressed(void) {
-  static int first = 0;
-  if (first == 0) first = threads();
-  return threads() > first;
+  unsigned long ticks = 0;
+  DIR* const tasks = opendir("/proc/self/task");
+  for (const struct dirent* one; tasks != NULL && (one = readdir(tasks)) != NULL;) {
+    char path[300], text[256];
+    unsigned long user = 0, system = 0;
+    if (one->d_name[0] == '.' || atoi(one->d_name) == gettid()) continue;
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", one->d_name);
+    FILE* const file = fopen(path, "r");
+    if (file == NULL) continue;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char* const name = strrchr(text, ')');
+    const char* const fields = " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu";
+    if (name != NULL && sscanf(name + 1, fields, &user, &system) == 2) ticks += user + system;
+  }
+  if (tasks != NULL) closedir(tasks);
+  return ticks * 1000 / (unsigned long)sysconf(_SC_CLK_TCK) >= 30;
 }
 
 static void spend(void) {
@@ -193,8 +199,8 @@ ncclResult_t ncclPutSignal(const void* local, size_t count, ncclDataType_t type,
 }
 
 /* As where a process may not look at another (kernel.yama.ptrace_scope, seccomp). */
-ssize_t process_vm_readv(pid_t pid, const struct iovec* local, unsigned long locals, const struct iovec* other,
-                         unsigned long others, unsigned long flags) {
+ssize_t process_vm_readv(pid_t pid, const struct iovec* local, unsigned long locals,
+                         const struct iovec* other, unsigned long others, unsigned long flags) {
   if (!faulty("deny")) return syscall(SYS_process_vm_readv, pid, local, locals, other, others, flags);
   errno = EPERM;
   return -1;

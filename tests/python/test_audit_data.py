@@ -62,7 +62,7 @@ def test_data_that_are_wrong_by_one_mechanism_are_named_with_it(faulty: Faulty) 
 
 
 def test_data_that_are_wrong_under_load_alone_are_named(faulty: Faulty) -> None:
-    context = faulty("pressed")
+    context = faulty("pressed", rounds=3)
     assert gravest(look("correctness.pairs", context)).severity is Severity.OK
     found = gravest(look("correctness.loaded", context))
     assert found.severity is Severity.ERROR and found.subject == "1 to 0" and "busy cores" in found.measured, found
