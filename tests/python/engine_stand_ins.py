@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stretto_engines
+from stretto.engines import fused
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = {
@@ -341,3 +343,17 @@ class Graph:
         for node in self.nodes:
             assert all(one in seen for one in (*node.args, *node.kwargs.values()) if isinstance(one, Node))
             seen.add(node)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has just begun."""
+    monkeypatch.setattr(stretto_engines, "_said", set())
+    monkeypatch.setattr(fused, "_OPEN", set())
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    return torch_stand_in(monkeypatch)

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import pytest
 import stretto_engines
 from engine_stand_ins import (
-    VARIABLES,
     VLLM_PASSES,
     Graph,
     Node,
     Tensor,
     function,
     module,
-    torch_stand_in,
+    nothing_said,
+    torch,
     vllm_stand_in,
 )
 from stretto import vllm as vllm_plugin
@@ -30,17 +30,7 @@ from stretto.vllm import graph as steps
 FLOAT32 = Tensor(dtype="torch.float32", shape=(1,))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretto_engines, "_said", set())
-    monkeypatch.setattr(fused, "_OPEN", set())
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    return torch_stand_in(monkeypatch)
+__all__ = ["nothing_said", "torch"]  # fixtures
 
 
 @pytest.fixture

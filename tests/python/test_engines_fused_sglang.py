@@ -9,21 +9,10 @@ from typing import Any
 
 import pytest
 import stretto_engines
-from engine_stand_ins import VARIABLES, Tensor, function, sglang_stand_in, torch_stand_in
+from engine_stand_ins import Tensor, function, nothing_said, sglang_stand_in, torch
 from stretto.engines import fused, switch
 
-
-@pytest.fixture(autouse=True)
-def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretto_engines, "_said", set())
-    monkeypatch.setattr(fused, "_OPEN", set())
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    return torch_stand_in(monkeypatch)
+__all__ = ["nothing_said", "torch"]  # fixtures
 
 
 class Group:

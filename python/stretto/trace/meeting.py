@@ -28,10 +28,10 @@ from stretto.trace.columns import NONE, Bool, Int
 from stretto.trace.operations import Operations
 
 _FEWEST = 20  # operations
-_SLOPE = 0.6  # of what followed, at least; and
-_ABOVE = 0.05  # more than the first rank's noise explains; and no more than
-_HIGHEST = 1.1  # which is not a wait; all by
-_ERRORS = 2.5  # standard errors
+_SLOPE = 0.6  # the least slope of the line of a communicator whose ranks waited
+_ABOVE = 0.05  # by so much both slopes together must be above 1, what the first rank's noise alone explains
+_HIGHEST = 1.1  # a slope that is surely larger is no wait
+_ERRORS = 2.5  # so many standard errors make each of these sure
 _LONG = 5.0  # standard deviations: an operation that is so far above the others does not tell what the others are like,
 _RARE = 0.2  # unless there are more of them than this
 _MOST = 0.9  # of the operations

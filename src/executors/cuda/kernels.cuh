@@ -269,7 +269,7 @@ class RowKernels {
     }
   }
   void addLamport() {
-    // Misspelt in Cuda::Has, a claim would only mean slower kernels.
+    // If Cuda::Has lost one of these, algorithms would take a slower way, and nothing else would show it.
     static_assert(OneEpoch<Cuda<Reducer, LamportFormat>> && SharesLines<Cuda<Reducer, LamportFormat>> &&
                   FansLines<Cuda<Reducer, LamportFormat, 4>> && TakesTurns<Cuda<Reducer, LamportFormat, 2>>);
     add<Cuda<Reducer, LamportFormat>, kLineThreads, kFuses>(Fit::kAny);
