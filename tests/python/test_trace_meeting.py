@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from recording_writer import Writer
+from stretto.trace.analysis import analyse
 from stretto.trace.columns import NONE
-from stretto.trace.meeting import Arrivals, _waited
+from stretto.trace.meeting import LEVEL, Arrivals, _errors, _waited
+from stretto.trace.reader import load
 
 US = 1_000
 COUNT = 300
 Times = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def each(calls: Times, ends: Times | None = None, queued: Times | None = None) -> Times:
+def each(calls: Times, ends: Times | None = None, queued: Times | None = None, level: float = LEVEL) -> Times:
     """What is concluded of each operation (rows) from its calls by each rank (columns)."""
     rows = np.arange(calls.size).reshape(calls.shape)
     end = np.full(calls.shape, NONE) if ends is None else ends
     late = np.zeros(calls.shape, np.bool_) if queued is None else queued
-    return _waited(Arrivals(calls.ravel(), late.ravel(), end.ravel(), np.zeros(calls.size, np.int64)), rows)
+    return _waited(Arrivals(calls.ravel(), late.ravel(), end.ravel(), np.zeros(calls.size, np.int64)), rows, level)
 
 
 def seen(calls: Times, ends: Times | None = None, queued: Times | None = None) -> bool:
@@ -138,3 +142,31 @@ def test_few_operations_and_calls_that_are_all_alike_say_nothing() -> None:
     assert not seen(calls[:15], ends[:15])
     alike = np.arange(1, COUNT + 1)[:, None] * 360 * US + np.array([0, 100 * US])
     assert not seen(alike) and not seen(alike, alike + 200 * US)
+
+
+@pytest.mark.parametrize(("points", "level", "known"), [(20, 0.001, 3.610), (32, 0.01, 2.457), (1002, 1e-5, 4.286)])
+def test_a_slope_of_few_points_needs_more_standard_errors(points: int, level: float, known: float) -> None:
+    """Student's t of two degrees less, from a table."""
+    assert _errors(level, points) == pytest.approx(known, rel=0.002)
+
+
+def test_of_many_communicators_none_is_believed_by_chance(tmp_path: Path) -> None:
+    """Calls that something else paces, of so many communicators that one passes by chance if each is tested alone."""
+    rng = np.random.default_rng(10)
+    parts = [paced(rng, 5, 5, late=100)[0][:25] for _ in range(64)]
+    assert [bool(each(calls).any()) for calls in parts].count(True) == 1
+    assert not any(each(calls, level=LEVEL / len(parts)).any() for calls in parts)
+    for rank in range(2):
+        made = Writer(pid=100 + rank, segment_bytes=1 << 18)
+        thread, at = made.thread(1), US
+        for number, calls in enumerate(parts):
+            context = made.context(rank, 2, communicator=500 + number)
+            for moment in (at + calls[:, rank]).tolist():
+                facts = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 1 << 20}
+                call = thread.start(9, moment, context=context, **facts)
+                thread.stop(call, moment + US)
+            at += int(calls.max()) + 400 * US
+        made.write(tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert len(report.operations.communicators) == len(parts) and report.operations.count == 25 * len(parts)
+    assert not report.lateness.blamed.any() and report.verdict.unseen == report.operations.count - 1

@@ -11,6 +11,8 @@ Of calls that something else paces, such as a full queue, the slope lies between
 makes both x and y longer: it is the part of x that is the first rank's noise. The other part is the last rank's own: it
 is the slope, over x, of the time from the last call before. So only where both slopes together are clearly above 1 did
 ranks wait. Where the first rank came when the operation before had ended, its noise is that of the stamp of that end.
+By chance alone a communicator passes as seldom as `verdict` names a rank by chance alone: `LEVEL` is for the whole
+report and divided by the number of communicators that are tested (Bonferroni). Slopes have Student's t.
 
 That ranks waited in some operations does not say that they did in all: a rank that is always late may be hidden by the
 GPUs' work while others, now and then, are later than that. So an operation counts only if y is longer than x by as much
@@ -21,17 +23,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from stretto.trace.columns import NONE, Bool, Int
 from stretto.trace.operations import Operations
 
+LEVEL = 0.001  # how likely chance alone passes a test, at most, over all tests of one kind in a report
+
 _FEWEST = 20  # operations
 _SLOPE = 0.6  # the least slope of the line of a communicator whose ranks waited
 _ABOVE = 0.05  # by so much both slopes together must be above 1, what the first rank's noise alone explains
 _HIGHEST = 1.1  # a slope that is surely larger is no wait
-_ERRORS = 2.5  # so many standard errors make each of these sure
+_ERRORS = 2.5  # so many standard errors make sure that a communicator, or a rank, is to be left out
 _LONG = 5.0  # standard deviations: an operation that is so far above the others does not tell what the others are like,
 _RARE = 0.2  # unless there are more of them than this
 _MOST = 0.9  # of the operations
@@ -59,6 +64,7 @@ def waited(operations: Operations, usable: Bool, arrivals: Arrivals) -> Bool:
     found = np.zeros(operations.count, np.bool_)
     chosen = np.flatnonzero(usable)
     communicator = operations.communicator[chosen]
+    tested = []
     for number in np.unique(communicator).tolist():
         ops = chosen[communicator == number]
         rows = operations.first[ops][:, None] + np.arange(operations.communicators[number].recorded)
@@ -69,12 +75,14 @@ def waited(operations: Operations, usable: Bool, arrivals: Arrivals) -> Bool:
         leads = np.concatenate(([True], (group[1:] != group[:-1]) | (group[1:] < 0)))
         rows = rows[leads]
         if len(rows) > _FEWEST and (arrivals.clock[rows] == arrivals.clock[rows[0, 0]]).all():
-            found[ops] = _waited(arrivals, rows)[np.cumsum(leads) - 1]
+            tested.append((ops, rows, np.cumsum(leads) - 1))
+    for ops, rows, place in tested:
+        found[ops] = _waited(arrivals, rows, LEVEL / len(tested))[place]
     return found
 
 
-def _waited(arrivals: Arrivals, rows: Int) -> Bool:
-    """Of each operation; rows are those of operations by rank, in the order of time."""
+def _waited(arrivals: Arrivals, rows: Int, level: float = LEVEL) -> Bool:
+    """Of each operation; rows are those of operations by rank, in the order of time. `level`: of this test."""
     calls, ends = arrivals.at[rows], arrivals.end[rows]
     known = (ends > NONE).all(axis=1)
     noise = None
@@ -95,7 +103,7 @@ def _waited(arrivals: Arrivals, rows: Int) -> Bool:
         after = ends[known].max(axis=1)
         noise = float(ends[known].var(axis=1, ddof=1).mean()) if first >= _MOST else None
     found = np.zeros(len(rows), np.bool_)
-    found[known] = _met(calls[known], after, noise)
+    found[known] = _met(calls[known], after, noise, level)
     # Those that nothing follows are like most others to which the same rank came last.
     who = calls.argmax(axis=1)
     for number in np.flatnonzero(~known).tolist():
@@ -104,13 +112,13 @@ def _waited(arrivals: Arrivals, rows: Int) -> Bool:
     return found
 
 
-def _met(calls: Int, after: Int, noise: float | None) -> Bool:
+def _met(calls: Int, after: Int, noise: float | None, level: float) -> Bool:
     """Of each operation, whether what came `after` it came later by as much as its last call did; the variance of the
     first rank's noise, if it is known.
     """
     first, last = calls.min(axis=1), calls.max(axis=1)
     late, followed = last - first, after - first
-    if not _follows(late[1:], np.diff(last), followed[1:], noise):
+    if not _follows(late[1:], np.diff(last), followed[1:], noise, level):
         return np.zeros(len(calls), np.bool_)
     rest = followed - late
     usual = rest[late >= np.quantile(late, _UPPER)]
@@ -126,16 +134,28 @@ def _met(calls: Int, after: Int, noise: float | None) -> Bool:
     return np.asarray(found, np.bool_)
 
 
-def _follows(late: Int, own: Int, followed: Int, noise: float | None) -> bool:
-    """Whether what followed operations came later by as much as their last calls did, by more than chance."""
+def _follows(late: Int, own: Int, followed: Int, noise: float | None, level: float) -> bool:
+    """Whether what followed operations came later by as much as their last calls did, by more than chance explains at
+    this level.
+    """
     usual = (late <= max(_far(late), np.quantile(late, 1 - _RARE))) & (followed - late <= _far(followed - late))
     late, own, followed = late[usual], own[usual], followed[usual]
     slope, error = _line(late, followed)
     share, share_error = _line(late, own)
     if noise is not None and len(late) and late.var() > 0:
         share, share_error = 1 - noise / float(late.var()), 0.0
-    above = slope - (1 - share) - _ERRORS * math.hypot(error, share_error)
-    return slope - _ERRORS * error >= _SLOPE and slope - _ERRORS * error <= _HIGHEST and above >= _ABOVE
+    sure = _errors(level, len(late))
+    above = slope - (1 - share) - sure * math.hypot(error, share_error)
+    return slope - sure * error >= _SLOPE and slope - _ERRORS * error <= _HIGHEST and above >= _ABOVE
+
+
+def _errors(level: float, points: int) -> float:
+    """So many standard errors lie between a line's slope and the truth, on one side, no more often than the level says:
+    Student's t by Wallace's approximation.
+    """
+    freedom = max(1, points - 2)
+    z = -NormalDist().inv_cdf(level) * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(z * z / freedom))
 
 
 def _far(values: Int) -> float:

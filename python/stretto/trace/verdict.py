@@ -20,9 +20,9 @@ import numpy as np
 
 from stretto.trace.attribution import Lateness, Timeline
 from stretto.trace.columns import NONE, Bool, Float, Int
+from stretto.trace.meeting import LEVEL
 from stretto.trace.operations import Operations
 
-LEVEL = 0.001
 MATTERS = 0.01  # of the time: who cost less does not stand out
 _RANDOM = 0.02  # of the time: what lateness costs in sum before a job without a straggler is worth a word
 _FEW_UNSEEN = 0.1  # of the operations that are judged: with more that are not, nobody can be said not to stand out

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.trace.analysis import Report, Straggler
-from stretto.trace.verdict import LEVEL, PHASES, Finding, Verdict
+from stretto.trace.meeting import LEVEL
+from stretto.trace.verdict import PHASES, Finding, Verdict
 from stretto.trace.words import duration, plural, share
 
 _CAUSES = {
