@@ -16,10 +16,8 @@ from stretto.trace.reader import load
 from stretto.trace.report_json import document
 from stretto.trace.report_text import sections
 
-SIZES = [1 << shift for shift in range(16, 25)]
-
-
-ENTRY_NS = 3000
+SIZES = [*(1 << shift for shift in range(16, 25)), 1 << 26]
+RUNS = 3  # at most
 
 
 @pytest.mark.timeout(240)
@@ -34,27 +32,36 @@ ENTRY_NS = 3000
     ],
 )
 def test_the_program_measures_the_same_bandwidth(tmp_path: Path, ranks: str, function: str) -> None:
-    """From when the last rank called to when the last was done, as the program's own clock has it."""
-    program, folder = tmp_path / "measured_job", tmp_path / "trace"
+    """From when the last rank called to when the last was done, as the program's own clock has it. It runs again where
+    a size is off: a busy machine may stop ranks between their own stamps and the library's, again and again. What the
+    report gets wrong is wrong in all runs.
+    """
+    program = tmp_path / "measured_job"
     source, library = Path(__file__).with_name("measured_job.c"), nccl_library_path()
     words = ["cc", "-O2", "-pthread", f"-I{include_path()}", source, library, f"-Wl,-rpath,{library.parent}"]
     subprocess.run([*words, "-o", program], check=True, timeout=60)
-    job = [program, ranks, function, *SIZES]
-    done = stretto("trace", "record", "-o", folder, "--", *job, seconds=150, STRETTO_DEVICE="cpu")
+    off: list[dict[int, float]] = []
+    while len(off) < RUNS and not (off and not off[-1]):
+        ratios = compared(tmp_path / f"trace{len(off)}", [program, ranks, function, *SIZES], function)
+        off.append({size: ratio for size, ratio in ratios.items() if abs(ratio - 1) > 0.1})
+    assert not off[-1], off
+
+
+def compared(folder: Path, job: list[object], function: str) -> dict[int, float]:
+    """Of each size the report's bandwidth over the program's, by one run that is recorded."""
+    done = stretto("trace", "record", "-o", folder, "--", *job, seconds=75, STRETTO_DEVICE="cpu")
     assert done.returncode == 0, done.stderr
     lines = np.array([line.split() for line in done.stdout.splitlines()], np.int64)
     # By size, rank and operation; each rank prints its own.
     stamps = lines[np.lexsort((lines[:, 2], lines[:, 1], lines[:, 0]))][:, 3:].reshape(len(SIZES), 2, -1, 2)
     report = analyse(load(folder, align=False))
     kinds = {kind.bytes: kind for kind in report.kinds if kind.function == function}
+    ratios = {}
     for size, own in zip(SIZES, stamps, strict=True):
         begin, end = own.max(axis=0).T
-        took = float(np.median(end - begin))
-        # What lies between the program's stamps and the library's own counts where an operation is short.
-        room = size / took * ENTRY_NS / took
-        own = float(np.median(size / (end - begin)))
-        assert kinds[size].algorithm_bandwidth == pytest.approx(own, rel=0.1, abs=room), size
+        ratios[size] = kinds[size].algorithm_bandwidth / float(np.median(size / (end - begin)))
         assert kinds[size].count == 30 and not kinds[size].bound
+    return ratios
 
 
 QUEUED, TOOK = 50, 22_000_000
