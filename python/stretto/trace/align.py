@@ -29,7 +29,8 @@ class Alignment:
 
     host_of: Int  # the host clock of each process
     hosts: list[ClockMap]
-    host_error: Float
+    host_error: Float  # if ranks of several hosts end operations together
+    host_most: Float  # by what came before what alone
     host_home: Int  # clocks with the same home can be compared
     gpu_of: Int  # the GPU clock of each context
     gpus: list[ClockMap]
@@ -61,18 +62,19 @@ def clocks_of(recording: Recording, operations: Operations) -> Alignment:
     gpu_links = _gpu_links(operations, gpu_of)
     hosts, gpus = int(host_of.max(initial=-1)) + 1, int(gpu_of.max(initial=-1)) + 1
     gpu_spans = _spans(gpu_of[operations.context], (operations.gpu_start, operations.gpu_stop), gpus)
-    gpu_maps, gpu_error, gpu_home = reach(gpus, gpu_links, gpu_spans, list(range(gpus)))
+    gpu_maps, gpu_error, _, gpu_home = reach(gpus, gpu_links, gpu_spans, list(range(gpus)))
     # GPUs that are linked to each other are one clock to the hosts: the first one's. Its number comes after the hosts'.
     bridges = _bridges(operations, host_of, gpu_of, gpu_maps, gpu_home)
     count = hosts + gpus
     links = {**host_links, **{(host, hosts + gpu): found for (host, gpu), found in bridges.items()}}
     host_spans = _spans(host_of[ints(recording.spans, "process")], _stamps(recording), hosts)
-    maps, error, home = reach(count, links, host_spans + gpu_spans, list(range(count)))
+    maps, error, most, home = reach(count, links, host_spans + gpu_spans, list(range(count)))
     roots = hosts + gpu_home
     return Alignment(
         host_of=host_of,
         hosts=maps[:hosts],
         host_error=error[:hosts],
+        host_most=most[:hosts],
         host_home=home[:hosts],
         gpu_of=gpu_of,
         gpus=[chain(own, maps[root], span) for own, root, span in zip(gpu_maps, roots, gpu_spans, strict=True)],

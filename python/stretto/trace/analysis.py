@@ -25,13 +25,16 @@ from stretto.trace.verdict import Verdict, judge
 
 @dataclass(frozen=True)
 class Clock:
-    """One process's clock: what takes it to the first one's, and how far that can be wrong; -1 unknown."""
+    """One process's clock: what takes it to the first one's, how far that can be wrong if ranks of several hosts end
+    operations together, and how far at most, by what came before what alone; -1 unknown.
+    """
 
     host: str
     pid: int
     offset_ns: int
     drift_ppm: float
     error_ns: int
+    most_ns: int
 
 
 @dataclass(frozen=True)
@@ -242,10 +245,13 @@ def _clocks(recording: Recording, alignment: Alignment) -> list[Clock]:
     found = []
     for number, item in enumerate(recording.processes):
         clock = int(alignment.host_of[number])
-        own, error = alignment.hosts[clock], float(alignment.host_error[clock])
-        known = alignment.host_home[clock] == 0 and np.isfinite(error)
+        own, linked = alignment.hosts[clock], alignment.host_home[clock] == 0
+        error, most = (
+            int(np.ceil(value)) if linked and np.isfinite(value) else UNKNOWN_ERROR
+            for value in (alignment.host_error[clock], alignment.host_most[clock])
+        )
         offset, drift = item.offset_ns + own.offset_ns, item.drift_ppm + own.slope * 1e6
-        found.append(Clock(item.host, item.pid, offset, drift, int(np.ceil(error)) if known else UNKNOWN_ERROR))
+        found.append(Clock(item.host, item.pid, offset, drift, error, most))
     return found
 
 

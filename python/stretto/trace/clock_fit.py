@@ -89,10 +89,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Fit:
-    """Clock a in terms of clock b, right within `error`; `broken` is the share of bounds that the best line breaks."""
+    """Clock a in terms of clock b. `error`: how far that can be wrong if `Evidence.same` happened together; `most`: by
+    the bounds alone, infinite where these contradict each other or there are none on one side. `broken` is the share of
+    bounds that the best line breaks.
+    """
 
     map: ClockMap
     error: float
+    most: float
     low: int  # the range of a that the evidence spans
     high: int
     broken: float
@@ -225,7 +229,36 @@ def _bounded(
     wrong = int((upper < shift - slack).sum() + (lower > shift + slack).sum())
     broken = wrong / max(1, len(upper) + len(lower))
     moved = ClockMap(found.origin, found.base, found.slope, found.knots, found.rest + shift)
-    return Fit(moved, max(_FLOOR_NS, min(hard, spread)), span[0], span[1], broken)
+    most = _most(moved, (before[0], upper - shift), (after[0], lower - shift))
+    return Fit(moved, max(_FLOOR_NS, min(hard, spread)), max(_FLOOR_NS, most), span[0], span[1], broken)
+
+
+def _most(found: ClockMap, upper: tuple[Float, Float], lower: tuple[Float, Float]) -> float:
+    """How far from the map the truth can be anywhere: it is within each bound at the time of that, and goes away from
+    the map no faster than clocks can. Infinite where bounds contradict each other, as a wrong stamp has them do.
+    """
+    steep = abs(found.slope) + float(np.abs(np.diff(found.rest) / np.diff(found.knots)).max(initial=0.0)) + _MAX_SLOPE
+    x = np.concatenate((upper[0], lower[0]))
+    order = np.argsort(x, kind="stable")
+    x, rise = x[order], steep * x[order]
+    high, low = (
+        np.concatenate(sides)[order]
+        for sides in ((upper[1], np.full(len(lower[1]), np.inf)), (np.full(len(upper[1]), np.inf), -lower[1]))
+    )
+    # The least of all bounds, each looser with the time from it; between two bounds both are.
+    high, low = (
+        np.minimum(
+            np.minimum.accumulate(side - rise) + rise,
+            np.minimum.accumulate((side + rise)[::-1])[::-1] - rise,
+        )
+        for side in (high, low)
+    )
+    if (high + low < 0).any():
+        return np.inf
+    return max(
+        float(max(side[0], side[-1], ((side[1:] + side[:-1] + np.diff(rise)) / 2).max(initial=0.0)))
+        for side in (high, low)
+    )
 
 
 def _farthest(high: Float, low: Float, shift: float) -> float:
@@ -242,30 +275,31 @@ def _edges(x: Float, rest: Float) -> Float:
 
 def reach(
     count: int, edges: dict[tuple[int, int], Fit], spans: list[tuple[int, int]], roots: list[int]
-) -> tuple[list[ClockMap], Float, Int]:
-    """Maps of all clocks to the first root that they are linked to, the errors of these maps, and each clock's root:
-    along the links whose errors add up to least. A clock that nothing links to an earlier root is its own root.
+) -> tuple[list[ClockMap], Float, Float, Int]:
+    """Maps of all clocks to the first root that they are linked to, the errors of these maps, how far they can be off
+    at most, and each clock's root: along the links whose errors add up to least. A clock that nothing links to an
+    earlier root is its own root.
     """
     links: dict[int, list[tuple[int, float, Fit, bool]]] = {}
     for (a, b), found in edges.items():
         links.setdefault(b, []).append((a, found.error, found, True))
         links.setdefault(a, []).append((b, found.error, found, False))
     maps = [IDENTITY] * count
-    errors, home = np.full(count, np.inf), np.full(count, -1, np.int64)
+    errors, most, home = np.full(count, np.inf), np.full(count, np.inf), np.full(count, -1, np.int64)
     for root in roots:
-        queue = [(0.0, 0, root, IDENTITY)] if home[root] < 0 else []
+        queue = [(0.0, 0, root, IDENTITY, 0.0)] if home[root] < 0 else []
         turn = 0  # tells equal errors apart
         while queue:
-            error, _, clock, own = heappop(queue)
+            error, _, clock, own, bound = heappop(queue)
             if home[clock] >= 0:
                 continue
-            maps[clock], errors[clock], home[clock] = own, error, root
+            maps[clock], errors[clock], most[clock], home[clock] = own, error, bound, root
             for other, more, found, forward in links.get(clock, ()):
                 if home[other] < 0:
                     turn += 1
                     step = found.map if forward else inverse(found)
-                    heappush(queue, (error + more, turn, other, chain(step, own, spans[other])))
-    return maps, errors, home
+                    heappush(queue, (error + more, turn, other, chain(step, own, spans[other]), bound + found.most))
+    return maps, errors, most, home
 
 
 def inverse(found: Fit) -> ClockMap:

@@ -299,14 +299,19 @@ def _clocks(report: Report, top: int) -> Section:
             str(len(items)),
             duration(items[0].offset_ns),
             f"{items[0].drift_ppm:.2f}",
-            "unknown" if items[0].error_ns < 0 else f"± {duration(items[0].error_ns)}",
+            *("unknown" if bar < 0 else f"± {duration(bar)}" for bar in (items[0].error_ns, items[0].most_ns)),
         ]
         for (host, _), items in list(hosts.items())[:top]
     ]
     sentences = [f"The first {top} of {len(hosts)} hosts."] if len(hosts) > top else []
-    return Section(
-        "Clocks", sentences, ["host", "processes", "offset", "drift, µs a second", "error"], rows, (1, 2, 3, 4)
-    )
+    if any(item.error_ns > 0 for item in report.clocks):
+        sentences.append(
+            "The error is right if ranks of all hosts end an operation together. A rank that comes last may be done"
+            " before its data have reached the other hosts. If that is mostly a rank of the same host, the error leaves"
+            ' out how long they take. "At most" includes that: it is known from what came before what.'
+        )
+    headings = ["host", "processes", "offset", "drift, µs a second", "error", "at most"]
+    return Section("Clocks", sentences, headings, rows, (1, 2, 3, 4, 5))
 
 
 def _overhead(report: Report) -> Section:
