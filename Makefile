@@ -66,11 +66,11 @@ python: native viewer ## the Python half: the package, with the `stretto` comman
 # with what they leave of the cores. Linux weighs sessions against each other where it groups processes by session, and
 # ranks have sessions of their own; so have the builds, whose group is made nice as a whole. What fails does not keep the
 # rest from being run.
-test: ## all tests: C++, Python, viewer, wheel, sanitizers, fuzz, compilers
+test: ## all tests: C++, Python, docstrings, viewer, wheel, sanitizers, fuzz, compilers
 	@failed=0; $(MAKE) -k ctest || failed=1; \
 	setsid sh -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' builds \
 	  $(MAKE) -k tsan-build asan-build & builds=$$!; trap 'kill -- -$$builds; exit 130' HUP INT QUIT TERM; \
-	$(MAKE) -k pytest viewertest wheel || failed=1; \
+	$(MAKE) -k pytest docs viewertest wheel || failed=1; \
 	wait $$builds || failed=1; \
 	$(MAKE) -k tsan asan fuzz compilers || failed=1; \
 	exit $$failed
@@ -143,10 +143,11 @@ bench: ## an all-reduce sweep against the peers at hand: a table and a plot in b
 	@.venv/bin/stretto bench all_reduce --device $(BENCH_DEVICE) --ranks 2 \
 	  --json bench-out/all_reduce.json --plot bench-out/all_reduce.png $(BENCH)
 
+# stretto.torch is left out: it defines operators of PyTorch when it is imported, and PyTorch, which takes gigabytes, is not
+# among what `make setup` installs. Its docstrings are in python/stretto/torch/__init__.py.
 docs: python ## the Python interface, from its docstrings, as pages in build/docs/
-	@$(STEP) setup-docs $(PYTHON) -m pip install --quiet -r requirements-docs.txt
 	@$(STEP) docs $(PYTHON) -W error -m pdoc --docformat markdown --no-search -o build/docs \
-	  stretto stretto.nccl stretto.launch stretto.rendezvous
+	  stretto stretto.nccl stretto.launch stretto.rendezvous stretto.pytorch
 
 lint: setup ## formatting, types, layers, sizes, words
 	@$(PYTHON) tools/lint

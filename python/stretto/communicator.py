@@ -8,8 +8,9 @@ import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from stretto import _native, failures
 from stretto.arrays import empty, expect_shape, parts, shape_of, whole
@@ -68,7 +69,8 @@ class Stream:
             self.close()
 
 
-class Quantised(NamedTuple):
+@dataclass(frozen=True)
+class Quantised:
     """Where `Communicator.all_reduce_add_rms_norm` puts an 8-bit copy of the normalised tokens."""
 
     array: Any

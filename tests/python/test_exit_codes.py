@@ -11,10 +11,8 @@ import pytest
 from jobs import environment, stretto
 from recording_writer import small
 from stretto.library import profiler_plugin_path
+from verbs import Verb, commands, everything
 
-VERBS = ["run", "bench", "explain", "tune", "doctor", "topo", "info", "audit"]
-TRACE_VERBS = ["record", "convert", "report", "view", "info"]
-ALL = [[verb] for verb in VERBS] + [["trace", verb] for verb in TRACE_VERBS]
 needs_plugin = pytest.mark.skipif(not profiler_plugin_path().is_file(), reason="the profiler plugin is not built")
 NOWHERE = "/dev/null/nowhere"  # not even for who may do everything
 
@@ -25,16 +23,16 @@ def expect_sentence(done: subprocess.CompletedProcess[str], status: int) -> None
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("verb", ALL, ids=" ".join)
-def test_help_is_status_0(verb: list[str]) -> None:
+@pytest.mark.parametrize("verb", everything(), ids=str)
+def test_help_is_status_0(verb: Verb) -> None:
     for option in ("--help", "-h"):
-        done = stretto(*verb, option)
+        done = stretto(*verb.words, option)
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("verb", ALL, ids=" ".join)
-def test_an_unknown_option_is_status_2(verb: list[str]) -> None:
-    expect_sentence(stretto(*verb, "--no-such-option"), 2)
+@pytest.mark.parametrize("verb", everything(), ids=str)
+def test_an_unknown_option_is_status_2(verb: Verb) -> None:
+    expect_sentence(stretto(*verb.words, "--no-such-option"), 2)
 
 
 WRONG = [
@@ -56,6 +54,8 @@ WRONG = [
     f"bench --compare {NOWHERE}",
     "bench --json - --csv -",
     "bench --threshold -1",
+    "bench --budget-ms nan",
+    "bench --timeout inf",
     "explain",
     "explain all_reduce",
     "explain no_such_collective 1M",
@@ -77,6 +77,53 @@ WRONG = [
     "topo more",
     f"info --json {NOWHERE}",
     "info --pid me",
+    "lab no_such_verb",
+    "lab all-reduce --ranks 0",
+    "lab all-reduce --device tpu",
+    "lab all-reduce --peers no_such_peer",
+    "lab all-reduce -b eight",
+    "lab all-reduce --budget-ms nan",
+    f"lab all-reduce --json {NOWHERE}",
+    f"lab all-reduce --csv {NOWHERE}",
+    f"lab all-reduce --plot {NOWHERE}",
+    "lab chain --length 0",
+    "lab chain --work-us many",
+    "lab chain --work-us nan",
+    "lab chain --jitter-us inf",
+    "lab chain --device cuda",
+    "lab chain --ranks 1000",
+    "lab straggler --ranks 1",
+    "lab straggler --late-rank 7",
+    "lab straggler --late-us nan",
+    "lab straggler --place nowhere",
+    f"lab straggler --recording {NOWHERE}",
+    "lab layer --batch none",
+    "lab layer --backends no_such_backend",
+    "lab layer --scale 3",
+    "lab decode --device tpu",
+    "lab decode --ranks 3",
+    "lab decode --batch 0",
+    "lab sequence-parallel --device cuda",
+    "lab sequence-parallel --batch 1 --ranks 2",
+    "p2p --operation write",
+    "p2p --ways sideways",
+    "p2p -b 1M -e 1K",
+    "p2p -b eight",
+    "p2p --floor many",
+    "p2p --flows 0",
+    "p2p --peers nccl",
+    "p2p serve --port 100000",
+    f"p2p --json {NOWHERE}",
+    f"p2p --log {NOWHERE}",
+    f"p2p --plot {NOWHERE}",
+    "top me",
+    "top --sort no_such_column",
+    "top --filter no_such:word",
+    "top --interval nan",
+    "top --json -",
+    "top --hosts a,a",
+    "top 1 --hosts a",
+    "top --reach 3",
     "audit --only nothing",
     "audit --ranks 1",
     "audit --ranks 100",
@@ -98,8 +145,25 @@ WRONG = [
     f"trace convert {NOWHERE} --to something",
     "trace report",
     f"trace report {NOWHERE} --from nan",
+    f"trace report {NOWHERE} --top -1",
+    "trace view --op AllReduce",
+    "trace view --from 2",
+    "trace view --without net",
+    f"trace view {NOWHERE} --from 3 --to 2",
+    f"trace view {NOWHERE} --without no_such_type",
+    "trace window",
+    "trace window . --for -1",
+    "trace window . --for inf",
+    "trace window . --after never",
+    "trace record --for inf -- true",
+    "trace record --on-demand --after 3 -- true",
     "trace info",
 ]
+
+
+@pytest.mark.parametrize("verb", commands(), ids=str)
+def test_every_command_has_a_line_that_cannot_be(verb: Verb) -> None:
+    assert any(line.split()[: len(verb.words)] == verb.words for line in WRONG)
 
 
 @pytest.mark.parametrize("line", WRONG)
@@ -120,6 +184,13 @@ FAILS = [
     f"trace report {NOWHERE}",
     f"trace view {NOWHERE}",
     f"trace info {NOWHERE}",
+    f"trace window {NOWHERE}",
+    "trace window .",
+    "trace window . --stop",
+    "top 999999999",
+    "top 999999999 --once --json -",
+    "p2p 127.0.0.1:9 --peers none --floor none",
+    "p2p serve --bind 300.0.0.1",
     f"doctor {NOWHERE}",
     "doctor /dev/null",
     f"trace record --plugin {NOWHERE}.so -- true",

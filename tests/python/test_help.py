@@ -12,44 +12,58 @@ from typing import Any
 import pytest
 import stretto as package
 from jobs import stretto
-from test_exit_codes import ALL
+from verbs import Verb, commands, everything
 
-EVERY = [[], ["trace"], *ALL]
-
-
-def help_of(verb: list[str]) -> str:
-    done = stretto(*verb, "--help", COLUMNS="80")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+# Options of its own that a command shows without a heading, and under one heading.
+MOST_APART, MOST_TOGETHER = 5, 9
 
 
-@pytest.mark.parametrize("verb", EVERY, ids=lambda verb: " ".join(verb) or "root")
-def test_help_fits_80_columns(verb: list[str]) -> None:
-    text = help_of(verb)
-    assert max(len(line.rstrip()) for line in text.split("\n")) <= 80
-    assert "…" not in text, "a word is cut"
+@pytest.mark.parametrize("verb", everything(), ids=str)
+def test_help_fits_80_columns(verb: Verb) -> None:
+    assert max(len(line.rstrip()) for line in verb.help.split("\n")) <= 80
+    assert "…" not in verb.help, "a word is cut"
 
 
-@pytest.mark.parametrize("verb", [[], *ALL], ids=lambda verb: " ".join(verb) or "root")
-def test_help_has_examples_of_this_command(verb: list[str]) -> None:
-    _, found, examples = help_of(verb).partition("Examples:")
+@pytest.mark.parametrize("verb", everything(), ids=str)
+def test_help_has_examples_of_this_command(verb: Verb) -> None:
+    _, found, examples = verb.help.partition("Examples:")
     lines = [line.strip() for line in examples.split("\n") if line.strip()]
     assert found and lines
     for line in lines:
         words = [word for word in shlex.split(line) if "=" not in word or word.startswith("-")]
-        assert words[: 1 + len(verb)] == ["stretto", *verb], line
+        assert words[: 1 + len(verb.words)] == ["stretto", *verb.words], line
 
 
-def test_options_stand_in_groups() -> None:
-    text = help_of(["bench"])
+def options_by_panel(text: str) -> dict[str, int]:
+    """How many options each panel of a help shows, without --help itself."""
+    found: dict[str, int] = {}
+    for part in text.split("╭─ ")[1:]:
+        lines = re.findall(r"^│ [* ] *--?\w.*$", part, re.MULTILINE)
+        found[part.split(" ─")[0]] = len([line for line in lines if "--help" not in line])
+    return found
+
+
+@pytest.mark.parametrize("verb", commands(), ids=str)
+def test_many_options_stand_in_groups(verb: Verb) -> None:
+    found = options_by_panel(verb.help)
+    assert found.pop("Options") <= MOST_APART
+    assert all(count <= MOST_TOGETHER for count in found.values()), found
+
+
+def help_of(name: str) -> str:
+    return next(verb.help for verb in everything() if str(verb) == name)
+
+
+def test_options_of_bench_stand_in_groups() -> None:
+    text = help_of("bench")
     for panel in ("The job", "The operation", "Sizes and repetition", "Whom to compare with", "What comes out"):
         assert f"─ {panel} ─" in text
 
 
 def test_n_is_explained_where_it_is_not_the_ranks() -> None:
-    assert "as in nccl-tests" in help_of(["bench"])
+    assert "as in nccl-tests" in help_of("bench")
     for verb in ("run", "tune", "explain"):
-        assert re.search(r"--ranks\s+-n\b", help_of([verb])), verb
+        assert re.search(r"--ranks\s+-n\b", help_of(verb)), verb
 
 
 @pytest.mark.parametrize(("words", "found"), [("stretto ben", "bench"), ("stretto trace re", "record")])

@@ -186,4 +186,3 @@ def test_the_signal_of_a_job_that_has_not_begun(tmp_path: Path) -> None:
 )
 def test_windows_that_cannot_be(tmp_path: Path, options: list[str]) -> None:
     assert stretto("trace", "record", "-o", tmp_path / "run", *options, "--", "true").returncode == 2
-    assert stretto("trace", "window", tmp_path / "nowhere").returncode == 2

@@ -283,7 +283,11 @@ PEERS: dict[str, dict[str, Peer]] = {
 
 
 def chosen_peers(text: str, device: str) -> list[Peer]:
-    """From "all", "none" or a list with commas. Stretto itself is always measured and is none of these."""
+    """From "all", "none" or a list with commas. Stretto itself is always measured and is none of these. Raises
+    UsageError where there is no such device or peer.
+    """
+    if device not in PEERS:
+        raise UsageError(f"--device {device}: choose from {', '.join(PEERS)}")
     peers = PEERS[device]
     if text == "none":
         return []

@@ -73,7 +73,8 @@ def main() -> None:
         sys.exit(130)
 
 
-def _run() -> None:
+def assemble() -> typer.Typer:
+    """Gives `app` its commands: the one that the command line names, or all. A process does this once."""
     for name in _modules():
         loaded = importlib.import_module(f"{__name__}.{name}")
         command = getattr(loaded, name, None)
@@ -84,6 +85,11 @@ def _run() -> None:
     for group in (app, *(one.typer_instance for one in app.registered_groups)):
         for registered in group.registered_commands if group is not None else ():
             registered.help = prose(registered.callback)
+    return app
+
+
+def _run() -> None:
+    assemble()
     try:
         _tell_of_unknown_variables()
         try:

@@ -23,6 +23,7 @@ lab = typer.Typer(
     help="What all-reduces cost in tensor-parallel inference: alone, in chains, with a late rank, in a decode step.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    epilog=examples("stretto lab all-reduce --ranks 2 --plot kinds.png", "stretto lab decode --ranks 2"),
 )
 
 
@@ -135,7 +136,8 @@ def all_reduce() -> Run:
     "chain",
     ChainOptions,
     "stretto lab chain --ranks 2 --plot chain.png",
-    "stretto lab chain --length 16 --work-us 0,10,50 --jitter-us 10 --json chain.json",
+    "stretto lab chain --length 16 --work-us 0,10,50 --json chain.json",
+    "stretto lab chain --jitter-us 10",
 )
 def chain() -> Run:
     """Measure chains of all-reduces, each of the result of the one before, with and without work between them.

@@ -140,7 +140,7 @@ def _driver(words: list[str], environment: dict[str, str]) -> Driver:
     try:
         return Driver("net_driver", [str(find_driver("net_driver")), *words], environment)
     except Missing as error:
-        stop(f"p2p: {error}")
+        stop(f"p2p: {error}", 1)
         raise AssertionError from error
 
 

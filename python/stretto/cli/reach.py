@@ -5,11 +5,10 @@ from typing import Any
 
 import typer
 
-from stretto.cli.flags import flag
+from stretto.cli.flags import MOST_SECONDS, flag
 from stretto.cli.output import stop
 
 HOSTS_PANEL = "Several hosts"
-_LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # Of the caller's variables those that ranks on other hosts get: what the libraries read. The rest is that host's own.
 _PASSED_ON = ("STRETTO_", "NCCL_", "OMP_", "CUDA_", "TORCH_", "PYTHONUNBUFFERED")
 # Those of one process, one host (NCCL_HOSTID would make one host of all) or the launcher alone.
@@ -29,8 +28,8 @@ def seconds_of(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= _LONGEST:
-        raise typer.BadParameter(f"{text}: seconds, from 0 to {_LONGEST:g}")
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise typer.BadParameter(f"{text}: seconds, from 0 to {MOST_SECONDS:g}")
     return seconds
 
 

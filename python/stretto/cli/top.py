@@ -13,10 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
+from stretto.cli.flags import flag
 from stretto.cli.hosts import REMOTE_SHELL
 from stretto.cli.output import JsonOption, console, emit, examples, say, stop
 from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, refuse_reach_options, variables_for_hosts
 
+_SHOWN = "What is shown"
 SETTINGS = {
     "epilog": examples(
         "stretto top",
@@ -132,10 +134,10 @@ def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Look for one interval, print and end.")] = False,
     interval: Annotated[float, typer.Option("--interval", "-d", metavar="S", min=0.1, max=60.0, help="Seconds.")] = 1.0,
-    sort: Annotated[str, typer.Option("--sort", metavar="COLUMN", help="rank, calls/s, waited, late, ...")] = "rank",
-    reverse: Annotated[bool, typer.Option("--reverse", help="Sort the other way round.")] = False,
+    sort: Annotated[str, flag(_SHOWN, "--sort", metavar="COLUMN", help="rank, calls/s, waited, late, ...")] = "rank",
+    reverse: Annotated[bool, flag(_SHOWN, "--reverse", help="Sort the other way round.")] = False,
     words: Annotated[
-        str, typer.Option("--filter", metavar="WORDS", help="Ranks that match, say state:wait or rank:3.")
+        str, flag(_SHOWN, "--filter", metavar="WORDS", help="Ranks that match, say state:wait or rank:3.")
     ] = "",
     json: JsonOption = None,
     hosts: Annotated[

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.flags import flag, with_flags
+from stretto.cli.flags import MOST_SECONDS, flag, with_flags
 from stretto.cli.output import JsonOption, console, emit, examples, printable, refuse_options, stop, table
 from stretto.cli.working import Working
 
@@ -24,6 +24,11 @@ trace = typer.Typer(
     help="Record a program's collective operations, and convert, report or view what was recorded.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    epilog=examples(
+        "stretto trace record -o run1 -- stretto run -n 4 script.py",
+        "stretto trace report run1",
+        "stretto trace view run1 --open",
+    ),
 )
 _HERE = ("record", "convert", "info")
 _ELSEWHERE = ("report", "view", "window")
@@ -76,11 +81,17 @@ _FLAGS: dict[str, Any] = {
         "--after",
         metavar="S",
         min=0.0,
+        max=MOST_SECONDS,
         help="Nothing in the first S seconds after a process's first communicator.",
     ),
-    "seconds": flag(_WHEN, "--for", metavar="S", min=0.001, help="Only S seconds from there."),
+    "seconds": flag(_WHEN, "--for", metavar="S", min=0.001, max=MOST_SECONDS, help="Only S seconds from there."),
     "each": flag(
-        _WHEN, "--each", metavar="S", min=0.001, help="And so again in each S seconds: a sample of a long run."
+        _WHEN,
+        "--each",
+        metavar="S",
+        min=0.001,
+        max=MOST_SECONDS,
+        help="And so again in each S seconds: a sample of a long run.",
     ),
     "on_demand": flag(_WHEN, "--on-demand", help="Nothing until `stretto trace window DIR` asks for it."),
     "signal": flag(

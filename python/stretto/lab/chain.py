@@ -4,6 +4,7 @@ A chain's time is that of the slowest rank, from a barrier to the end of the wor
 reported of one operation is that time, less the work, over the length.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,9 +92,9 @@ def numbers(flag: str, text: str, parse: Callable[[str], Any]) -> list[Any]:
     """What a list with commas says, in its order."""
     try:
         found = list(dict.fromkeys(parse(word) for word in text.split(",") if word.strip()))
-    except ValueError as error:
-        raise UsageError(f"--{flag} {text}: {error}") from error
-    if not found or min(found) < 0:
+    except ValueError:
+        found = []
+    if not found or not all(0 <= one < math.inf for one in found):
         raise UsageError(f"--{flag} {text}: numbers with commas between them, none below 0")
     return found
 

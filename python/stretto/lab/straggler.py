@@ -68,6 +68,7 @@ def run(options: StragglerOptions) -> int:
     """The exit status: 0, or 1 where a result is wrong, this library failed or the report named another rank."""
     size = _size(options)
     bench = bench_options(options, size)
+    _expect_recordable(options.recording)
     expect_targets(bench)
     peers = [Stretto(), *(peer for peer in contenders(options.peers, options.device) if peer.verifies)]
     with temporary_folder() as folder, terminable():
@@ -87,6 +88,15 @@ def run(options: StragglerOptions) -> int:
         plots.straggler(record, options.plot)
         print(f"plot: {options.plot}")
     return document.status(record) or int(record["report"]["named"] != options.late_rank)
+
+
+def _expect_recordable(folder: Path | None) -> None:
+    """The folder of the recording is made before chains are measured; raises UsageError where it cannot be."""
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write {folder}: {error.strerror}") from error
 
 
 def _size(options: StragglerOptions) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from stretto.bench.workload import format_size
 from stretto.p2p.measure import FLOOR, SUBJECT, Row
 
-HEADINGS = ("bytes", "one way GB/s", "both ways", "half round trip us", "p99", "best plain sockets GB/s", "ratio")
+HEADINGS = ("bytes", "one way GB/s", "both ways", "half round trip µs", "p99", "best plain sockets GB/s", "ratio")
 _MEASURES = (("there", "gbps_median"), ("both", "gbps_median"), ("pingpong", "us_median"), ("pingpong", "us_p99"))
 
 
@@ -75,7 +75,7 @@ def log(record: dict[str, Any]) -> str:
     out += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     out += ["| " + " | ".join(line(one)) + " |" for one in sizes_of(rows)]
     out += ["", "## Every implementation", "", "GB/s are the median and the middle half of the turns.", ""]
-    out += ["| bytes | implementation | one way | both ways | half round trip us | p99 |", "|---|---|---|---|---|---|"]
+    out += ["| bytes | implementation | one way | both ways | half round trip µs | p99 |", "|---|---|---|---|---|---|"]
     for one in sizes_of(rows):
         for name in names_in(one):
             there, both, back = (_of(one, name, way) for way in ("there", "both", "pingpong"))

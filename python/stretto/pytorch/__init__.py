@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__ = ["register"]
+
 _OLDEST = (2, 11)
 
 

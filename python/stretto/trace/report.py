@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stretto.cli.flags import PART_FLAGS, PART_PANEL, flag
 from stretto.cli.output import JsonOption, console, emit, examples, printable, progress, stop, table
 from stretto.cli.working import Working
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
@@ -26,12 +27,15 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report there, with plots beside it.")
     ] = None,
+    top: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Lines of a table; in JSON 0 means every operation.")
+    ] = 10,
     communicator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only operations of this communicator, by name or id.")
+        str | None,
+        flag(PART_PANEL, "--communicator", metavar="NAME", help="Only operations of this communicator, by name or id."),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="Lines of a table; in JSON 0 means every operation.")] = 10,
-    begin: Annotated[float | None, typer.Option("--from", metavar="SECONDS", help="Only what ends after.")] = None,
-    end: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Only what starts before.")] = None,
+    begin: Annotated[float | None, PART_FLAGS["begin"]] = None,
+    end: Annotated[float | None, PART_FLAGS["end"]] = None,
 ) -> None:
     """Say which rank was late, where it lost the time, and what that cost."""
     from stretto.trace.part import Part, cut

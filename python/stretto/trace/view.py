@@ -17,6 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import typer
 
+from stretto.cli.flags import PART_FLAGS, PART_PANEL, flag
 from stretto.cli.output import examples, printable, progress
 from stretto.cli.working import Working
 from stretto.drafts import drafted
@@ -180,10 +181,11 @@ def view(
         str | None,
         typer.Option("--op", metavar="COMM,FUNCTION,NUMBER", help="At one operation, by its link in a report."),
     ] = None,
-    begin: Annotated[float | None, typer.Option("--from", metavar="SECONDS", help="Only what ends after.")] = None,
-    end: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Only what starts before.")] = None,
+    begin: Annotated[float | None, PART_FLAGS["begin"]] = None,
+    end: Annotated[float | None, PART_FLAGS["end"]] = None,
     without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="TYPE", help="Leave a type of event out; may be repeated.")
+        list[str] | None,
+        flag(PART_PANEL, "--without", metavar="TYPE", help="Leave a type of event out; may be repeated."),
     ] = None,
 ) -> None:
     """Make one HTML page of a recording: a timeline of all ranks, to open in any browser, with no network.
@@ -192,10 +194,9 @@ def view(
     without a recording, which waits for one to be dropped.
     """
     if not inputs:
-        if worst or operation is not None:
-            raise InvalidArgument(
-                f"{'--worst' if worst else '--op'} shows a part of a recording: name its folder or files"
-            )
+        parts = {"--worst": worst or None, "--op": operation, "--from": begin, "--to": end, "--without": without}
+        for name in (name for name, one in parts.items() if one is not None):
+            raise InvalidArgument(f"{name} shows a part of a recording: name its folder or files")
         return _empty(output or Path("viewer.html"), open_page)
     path = output if output is not None else default_output(inputs, ".html")
     if path.is_dir() or path.suffix == ".rec":

@@ -15,8 +15,9 @@ from typing import IO, Annotated, Any
 import numpy as np
 import typer
 
+from stretto.cli.flags import MOST_SECONDS
 from stretto.cli.output import examples, progress
-from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
+from stretto.errors import InvalidUsage, SystemCallError
 from stretto.trace import layout
 
 # Words of the header behind what a reader needs: nanoseconds of CLOCK_MONOTONIC.
@@ -76,7 +77,7 @@ def _change(folder: Path, change: Callable[[mmap.mmap], None]) -> int:
     none runs.
     """
     if not folder.is_dir():
-        raise InvalidArgument(f"{folder} is no folder with a recording")
+        raise InvalidUsage(f"{folder} is no folder with a recording")
     count = 0
     try:
         for file in _running(folder):
@@ -124,9 +125,11 @@ SETTINGS: dict[str, Any] = {
 def window(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that the job records into.")],
     seconds: Annotated[
-        float, typer.Option("--for", metavar="S", min=0.0, help="How long; 0: to the end of the job.")
+        float, typer.Option("--for", metavar="S", min=0.0, max=MOST_SECONDS, help="How long; 0: to the end of the job.")
     ] = 5.0,
-    after: Annotated[float, typer.Option("--after", metavar="S", min=0.0, help="From so many seconds on.")] = 0.0,
+    after: Annotated[
+        float, typer.Option("--after", metavar="S", min=0.0, max=MOST_SECONDS, help="From so many seconds on.")
+    ] = 0.0,
     ends: Annotated[bool, typer.Option("--stop", help="End what is being recorded instead.")] = False,
 ) -> None:
     """Record a while of a job that runs with the plugin already, as one does that `stretto trace record` started.
