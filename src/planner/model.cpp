@@ -45,14 +45,6 @@ struct HostConstants {
 };
 constexpr HostConstants kHost;
 
-// The same between hosts, of TCP over loopback on that machine: until somebody measures the links at hand.
-struct NetConstants {
-  double hop = 6;      // a small message from rank to rank
-  double message = 3;  // each further chunk that follows one: a call to send it and one to receive it
-  double rate = 1500;  // bytes per microsecond of one link
-};
-constexpr NetConstants kNet;
-
 bool isPointToPoint(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kReceive;
 }
@@ -101,14 +93,14 @@ double turnsOf(const Descriptor& row, const Request& request, uint32_t chunkByte
 // One step of waiting for others: a line with the signal and one with the data behind it, unless they are
 // the same, and a turn of all ranks on a core when there are not enough cores.
 double hopTime(Way way, int partners, double crowding, const Machine& machine) {
-  if (machine.hosts > 1) return kNet.hop * (1 + 0.25 * std::max(0, partners - 1)) * std::max(1.0, crowding);
+  if (machine.hosts > 1) return machine.hostLinks.hop * (1 + 0.25 * std::max(0, partners - 1)) * std::max(1.0, crowding);
   const double lines = way == Way::kLines ? 1 : 2;
   const double turn = crowding > 1 ? kHost.switchCost * crowding : 0.0;
   return lines * kHost.hop + kHost.peer * std::max(0, partners - 1) + turn;
 }
 
 double wireRate(Way way, const Machine& machine) {
-  if (machine.hosts > 1) return kNet.rate;
+  if (machine.hosts > 1) return machine.hostLinks.rate;
   switch (way) {
     case Way::kLines:
       return kHost.lines;
@@ -304,11 +296,14 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
   } else if (pipelined) {
     // The last rank's first chunk has been through all those before it.
     const double first = std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
-    const double turn = machine.hosts > 1 ? kNet.message : hop;
+    const double turn = machine.hosts > 1 ? machine.hostLinks.message : hop;
     waiting =
         cost.hops * hop + (turns - 1) * turn + std::max(0.0, cost.hops - 1) * first / wireRate(way, machine);
+  } else if (machine.hosts > 1) {
+    waiting = cost.hops * (hop + (turns - 1) * machine.hostLinks.message);  // a link holds several chunks
   }
-  if (isLarge(request)) {
+  // What a net moves in a microsecond is measured with large messages.
+  if (isLarge(request) && machine.hosts == 1) {
     const bool pushesAll =
         row.algorithm == Algorithm::kOneShot && row.collective != Collective::kAllReduceAddRmsNorm;
     moving *= pushesAll ? kHost.largeOneShot : kHost.largeOther;
