@@ -305,7 +305,8 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const bool isFused = isFusedNorm(row, request, machine);
   const double perBlock = isFused ? kCuda.tokenRate : constantsOf(row).perBlock;
   const bool isProxied = machine.hosts > 1;
-  const double rate = isProxied ? proxiedRate(machine) : std::min(rateOf(row, request, machine), perBlock * blocks);
+  const double rate =
+      isProxied ? proxiedRate(machine) : std::min(rateOf(row, request, machine), perBlock * blocks);
   const double hop = isProxied ? proxiedHop(machine) : hopOf(row, request, machine);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.

@@ -51,12 +51,14 @@ struct Gpus {
   Links links = Links::kUnknown;
 };
 
-// What a message between CPU ranks of different hosts takes. As it stands here: TCP over loopback on two cores.
-// `stretto tune --hosts` measures it and writes it into the table ("between_hosts"), which all ranks share.
+// What a message between CPU ranks of different hosts takes. As it stands here: TCP over loopback on two
+// cores. `stretto tune --hosts` measures it and writes it into the table ("between_hosts"), which all ranks
+// share.
 struct HostLinks {
   double hop = 6;         // microseconds of a small message from rank to rank
   double message = 3;     // of each further chunk that follows one: a call to send it and one to receive it
   double rate = 1500;     // bytes per microsecond of one link, while as much comes the other way
+  double hostRate = 1e4;  // of all links of a host together
   bool measured = false;  // on the hosts at hand
 };
 

@@ -94,7 +94,9 @@ class TableReader {
     if (!message.ok()) return message.status();
     const auto rate = object.numberAt("bytes_per_us", kLeastRate, kMostRate);
     if (!rate.ok()) return rate.status();
-    links = {hop.value(), message.value(), rate.value(), true};
+    const auto hostRate = object.numberAt("host_bytes_per_us", kLeastRate, kMostRate);
+    if (!hostRate.ok()) return hostRate.status();
+    links = {hop.value(), message.value(), rate.value(), hostRate.value(), true};
     return kOkStatus;
   }
 
@@ -248,7 +250,7 @@ Status Table::seal() {
     }
   }
   if (hostLinks_.measured) {
-    for (const double value : {hostLinks_.hop, hostLinks_.message, hostLinks_.rate}) {
+    for (const double value : {hostLinks_.hop, hostLinks_.message, hostLinks_.rate, hostLinks_.hostRate}) {
       uint64_t bits = 0;
       std::memcpy(&bits, &value, sizeof bits);
       hash.add(bits);
@@ -351,9 +353,10 @@ std::string Table::absenceOf(const Request& request, const Machine& machine) con
   const Case wanted = caseOf(request, machine);
   if (machine.hosts > 1) {
     return std::string("the ranks are on several hosts, which no entry of a table is for; ") +
-           (machine.hostLinks.measured ? "the model has the table's links between hosts"
-                                       : "links between hosts were not measured (stretto tune --hosts), and the "
-                                         "model has those of TCP over loopback");
+           (machine.hostLinks.measured
+                ? "the model has the table's links between hosts"
+                : "links between hosts were not measured (stretto tune --hosts), and the "
+                  "model has those of TCP over loopback");
   }
   if (machine.gpu && !wanted.onGpus()) return "the ranks are on GPUs of several kinds, which no table is for";
   if (const Entry* entry = entryFor(request, machine); entry != nullptr) {

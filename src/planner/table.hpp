@@ -2,8 +2,8 @@
 // overrides the model. One JSON file, "stretto.table/1", written by `stretto tune`:
 //
 //   {"schema": "stretto.table/1", "machine": {...},
-//    "between_hosts": {"hop_us": 6.0, "message_us": 3.0, "bytes_per_us": 1500.0},
-//    "entries": [
+//    "between_hosts": {"hop_us": 6.0, "message_us": 3.0, "bytes_per_us": 1500.0, "host_bytes_per_us":
+//    10000.0}, "entries": [
 //     {"collective": "all_reduce", "ranks": 2, "cores": 2, "same_process": false, "reach": true,
 //      "rows": [
 //       {"bytes": 8, "algorithm": "one_shot", "protocol": "ll", "chunk_bytes": 0, "us": 0.41}, ...]},
@@ -23,8 +23,8 @@
 //     round: the same kernels run over the same links. What reduces has one entry for sums and averages of
 //     float32, float16 and bfloat16 ("float_sums") and one for everything else ("others"), because they run
 //     in other kernels.
-// `between_hosts` (planner::HostLinks) feeds the model where ranks are on several hosts, which no entry is for.
-// It may be left out. Where it is there, `entries` may be left out: those that are shipped hold then.
+// `between_hosts` (planner::HostLinks) feeds the model where ranks are on several hosts, which no entry is
+// for. It may be left out. Where it is there, `entries` may be left out: those that are shipped hold then.
 // Immutable once made; any thread may read.
 #pragma once
 

@@ -53,7 +53,7 @@ TEST(Hosts, AreInNoTable) {
 
 // As `stretto tune --hosts` writes it.
 const char* const kSlowLinks = R"({"schema": "stretto.table/1", "machine": {},
-  "between_hosts": {"hop_us": 80, "message_us": 7.5, "bytes_per_us": 120}})";
+  "between_hosts": {"hop_us": 80, "message_us": 7.5, "bytes_per_us": 120, "host_bytes_per_us": 120}})";
 
 TEST(Hosts, ArePlannedByTheLinksOfTheTable) {
   const auto table = Table::parse(kSlowLinks);
@@ -84,7 +84,7 @@ TEST(Hosts, ArePlannedByTheLinksOfTheTable) {
 TEST(Hosts, LinksAreInTheHashOfTheTable) {
   const auto one = Table::parse(kSlowLinks);
   std::string text = kSlowLinks;
-  const auto other = Table::parse(text.replace(text.find("120"), 3, "121"));
+  const auto other = Table::parse(text.replace(text.rfind("120"), 3, "121"));
   ASSERT_TRUE(one.ok() && other.ok()) << lastError();
   EXPECT_NE(one.value().hash(), other.value().hash());
   EXPECT_NE(one.value().hash(), Table::shipped().value().hash());
@@ -102,14 +102,15 @@ TEST(Hosts, LinksAloneLeaveTheShippedEntries) {
 }
 
 TEST(Hosts, LinksOfNonsenseAreRefused) {
-  for (const char* const wrong : {
-           R"("between_hosts": [])",
-           R"("between_hosts": {"hop_us": 6, "message_us": 3})",
-           R"("between_hosts": {"hop_us": -1, "message_us": 3, "bytes_per_us": 1500})",
-           R"("between_hosts": {"hop_us": 6, "message_us": 1e12, "bytes_per_us": 1500})",
-           R"("between_hosts": {"hop_us": 6, "message_us": 3, "bytes_per_us": 0})",
-           R"("between_hosts": {"hop_us": 6, "message_us": 3, "bytes_per_us": "fast"})",
-       }) {
+  for (
+      const char* const wrong : {
+          R"("between_hosts": [])",
+          R"("between_hosts": {"hop_us": 6, "message_us": 3})",
+          R"("between_hosts": {"hop_us": -1, "message_us": 3, "bytes_per_us": 1500, "host_bytes_per_us": 1500})",
+          R"("between_hosts": {"hop_us": 6, "message_us": 1e12, "bytes_per_us": 1500, "host_bytes_per_us": 1500})",
+          R"("between_hosts": {"hop_us": 6, "message_us": 3, "bytes_per_us": 0, "host_bytes_per_us": 1})",
+          R"("between_hosts": {"hop_us": 6, "message_us": 3, "bytes_per_us": "fast", "host_bytes_per_us": 1})",
+      }) {
     const std::string text = std::string(R"({"schema": "stretto.table/1", "machine": {}, )") + wrong + "}";
     EXPECT_FALSE(Table::parse(text).ok()) << wrong;
   }
@@ -125,7 +126,7 @@ TEST(Hosts, LinksBoundThoseOfGpus) {
   };
   const double small = predicted(8), large = predicted(size_t{64} << 20);
   ASSERT_GT(small, 0);
-  machine.hostLinks = {80, 3, 120, true};
+  machine.hostLinks = {80, 3, 120, 120, true};
   EXPECT_GT(predicted(8), small + 70);
   EXPECT_GT(predicted(size_t{64} << 20), 10 * large);
 }

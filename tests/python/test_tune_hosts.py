@@ -31,7 +31,9 @@ comm.barrier()
 
 
 def test_links_are_measured_and_planned_by(hosts: Network, tmp_path: Path) -> None:
-    """A link of 200 Mbit/s moves 25 bytes in a microsecond, less what headers take."""
+    """A link of 200 Mbit/s moves 25 bytes in a microsecond, less what headers take, and half a megabyte at once after
+    a rest.
+    """
     if hosts.spaces:
         for name in hosts.names:
             hosts.shape(name, "eth0", "200mbit")
@@ -43,10 +45,10 @@ def test_links_are_measured_and_planned_by(hosts: Network, tmp_path: Path) -> No
     (pair,) = document["machine"]["pairs"]
     assert (pair["from"], pair["to"]) == tuple(hosts.names)
     links = document["between_hosts"]
-    assert all(links[name] == pair[name] for name in links) and len(links) == 3
+    assert all(links[name] == pair[name] for name in links) and len(links) == 4
     assert links["hop_us"] > 1 and links["message_us"] > 0
     if hosts.spaces:
-        assert 15 < links["bytes_per_us"] < 25.5, links
+        assert 15 < links["bytes_per_us"] < 30 and 15 < links["host_bytes_per_us"] < 30, links
 
     script = tmp_path / "explains.py"
     script.write_text(EXPLAINS)
@@ -71,7 +73,7 @@ def test_ranks_with_other_links_are_refused(hosts: Network, tmp_path: Path) -> N
         "stretto.init()\n"
     )
     for rank in range(2):
-        links = {"hop_us": 6.0 + rank, "message_us": 3.0, "bytes_per_us": 1500.0}
+        links = {"hop_us": 6.0 + rank, "message_us": 3.0, "bytes_per_us": 1500.0, "host_bytes_per_us": 1500.0}
         table.write(tmp_path / f"{rank}.json", table.with_host_links({}, links, {}))
     done = stretto("run", *hosts.options(), "-n", "1", script, seconds=GUARD)
     assert done.returncode != 0 and "different measured tables" in done.stderr, done.stderr
@@ -119,7 +121,7 @@ def test_command_lines_that_cannot_be_meant_are_refused(words: tuple[str, ...], 
 
 
 def test_a_table_keeps_what_was_measured_before() -> None:
-    links = {"hop_us": 20.0, "message_us": 3.0, "bytes_per_us": 120.0}
+    links = {"hop_us": 20.0, "message_us": 3.0, "bytes_per_us": 120.0, "host_bytes_per_us": 120.0}
     alone = table.with_host_links({}, links, {"hosts": ["a", "b"]})
     assert alone["between_hosts"] == links and "entries" not in alone
     one = table.entry("all_reduce", 2, {"cores": 2, "reach": True, "same_process": False}, [])
@@ -135,10 +137,11 @@ def test_each_host_is_measured_with_the_next_and_the_slowest_link_counts() -> No
     assert host_links.neighbours(3) == [(0, 1), (1, 2), (0, 2)]
     assert len(host_links.neighbours(16)) == 16
     pairs = [
-        {"from": 0, "to": 1, "hop_us": 5.0, "message_us": 2.0, "bytes_per_us": 900.0},
-        {"from": 1, "to": 2, "hop_us": 9.0, "message_us": 1.0, "bytes_per_us": 120.0},
+        {"from": 0, "to": 1, "hop_us": 5.0, "message_us": 2.0, "bytes_per_us": 900.0, "host_bytes_per_us": 950.0},
+        {"from": 1, "to": 2, "hop_us": 9.0, "message_us": 1.0, "bytes_per_us": 120.0, "host_bytes_per_us": 480.0},
     ]
-    assert host_links.slowest(pairs) == {"hop_us": 9.0, "message_us": 2.0, "bytes_per_us": 120.0}
+    found = host_links.slowest(pairs)
+    assert found == {"hop_us": 9.0, "message_us": 2.0, "bytes_per_us": 120.0, "host_bytes_per_us": 480.0}
 
 
 def test_the_table_of_hosts_has_one_name_on_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from stretto.cli.working import Working
 _MEET_SECONDS = 30.0
 _SECONDS_OF_A_PAIR = 600.0
 _WRITE_SECONDS = 30.0
+_MOST_TOGETHER = 4  # ranks of a host that send at once
 
 
 def _ask(crew: Agents, commands: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, Any]]:
@@ -31,24 +32,26 @@ def _measured(crew: Agents, quick: bool) -> list[dict[str, Any]]:
     from stretto.tuning.host_links import neighbours
 
     names = crew.names
-    id = _ask(crew, {names[0]: {"do": "meet"}}, _MEET_SECONDS)[names[0]]["id"]
-    common = {"do": "measure", "id": id, "ranks": len(names), "quick": quick}
+    met = _ask(crew, {name: {"do": "meet", "makes": name == names[0]} for name in names}, _MEET_SECONDS)
+    width = min(_MOST_TOGETHER, *(answer["cores"] for answer in met.values()))
+    common = {"do": "measure", "ids": met[names[0]]["ids"], "hosts": len(names), "width": width, "quick": quick}
     seconds = _SECONDS_OF_A_PAIR * len(neighbours(len(names)))
-    answers = _ask(crew, {name: {**common, "rank": rank} for rank, name in enumerate(names)}, seconds)
+    answers = _ask(crew, {name: {**common, "host": host} for host, name in enumerate(names)}, seconds)
     pairs = [pair for name in names for pair in answers[name]["pairs"]]
     return [{**pair, "from": names[pair["from"]], "to": names[pair["to"]]} for pair in pairs]
 
 
 def _show(pairs: list[dict[str, Any]], links: dict[str, float], path: Path, names: list[str]) -> None:
-    rows = table("from", "to", "message of 8 bytes, µs", "each further chunk, µs", "GB/s both ways", right=(2, 3, 4))
+    columns = {
+        "hop_us": "message of 8 bytes, \u00b5s",
+        "message_us": "each further chunk, \u00b5s",
+        "bytes_per_us": "one link, GB/s",
+        "host_bytes_per_us": "all links, GB/s",
+    }
+    rows = table("from", "to", *columns.values(), right=(2, 3, 4, 5))
     for pair in [*pairs, {"from": "the slowest", "to": "", **links}] if len(pairs) > 1 else pairs:
-        rows.add_row(
-            pair["from"],
-            pair["to"],
-            f"{pair['hop_us']:.1f}",
-            f"{pair['message_us']:.2f}",
-            f"{pair['bytes_per_us'] / 1000:.3f}",
-        )
+        numbers = [pair[name] / (1000 if name.endswith("per_us") else 1) for name in columns]
+        rows.add_row(pair["from"], pair["to"], *(f"{number:.3g}" for number in numbers))
     console.print(rows)
     console.print(f"Written to {path} here and on {', '.join(names)}. Use it:", soft_wrap=True)
     console.print(f"export STRETTO_TABLE={path}", soft_wrap=True)
