@@ -82,9 +82,9 @@ class Network:
         """`ip link set` on a host."""
         _must("-n", self.spaces[name], "link", "set", interface, *words)
 
-    def shape(self, name: str, interface: str, rate: str) -> None:
-        """Limits what the host sends over an interface."""
-        bucket = ["tbf", "rate", rate, "burst", "512kb", "latency", "20ms"]
+    def shape(self, name: str, interface: str, rate: str, latency: str = "20ms") -> None:
+        """Limits what the host sends over an interface. What would wait there for longer than `latency` is dropped."""
+        bucket = ["tbf", "rate", rate, "burst", "512kb", "latency", latency]
         words = ["tc", "-n", self.spaces[name], "qdisc", "replace", "dev", interface, "root", *bucket]
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr

@@ -24,7 +24,8 @@ import json, os, sys, time
 import numpy as np
 import stretto
 
-turns, *sizes = (int(word) for word in sys.argv[1:])
+wanted = sys.argv[1].split(",")
+turns, *sizes = (int(word) for word in sys.argv[2:])
 comm = stretto.init()
 for bytes in sizes:
     sent = np.full(bytes // 4, comm.rank + 1, np.float32)
@@ -33,7 +34,7 @@ for bytes in sizes:
     how = comm.explain("all_reduce", bytes)
     names = [one["algorithm"] for one in how["candidates"] if one["possible"] and one["protocol"] == "simple"]
     predicted = {one["algorithm"]: one["predicted_us"] for one in how["candidates"] if one["possible"]}
-    took = {name: [] for name in names if name in ("ring", "stages", "tree", "pairwise")}
+    took = {name: [] for name in names if name in wanted}
     for turn in range(turns + 1):
         for name in took:
             comm.force("all_reduce", name, "simple")
@@ -60,7 +61,10 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=4, help="on each host")
     parser.add_argument("--rate", default="", help="of each interface, as tc has it (1gbit); else what the kernel does")
+    parser.add_argument("--latency", default="20ms", help="what would wait in an interface for longer is dropped")
+    parser.add_argument("--congestion", default="cubic", help="how TCP controls its rate, as sysctl has it")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--algorithms", default="ring,stages,tree")
     parser.add_argument("--sizes", default="1048576,4194304,16777216,67108864")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -68,13 +72,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, network(Path(name), hosts=given.hosts) as net:
         if given.rate:
             for host in net.names:
-                net.shape(host, "eth0", given.rate)
+                net.shape(host, "eth0", given.rate, given.latency)
+        for host in net.names:
+            setting = f"net.ipv4.tcp_congestion_control={given.congestion}"
+            subprocess.run([*net.inside(host), "sysctl", "-q", "-w", setting], check=True, timeout=30)
         table, script = Path(name) / "table.json", Path(name) / "rank.py"
         subprocess.run([*stretto, "tune", *net.options(), "--output", table], check=True, timeout=600)
         document = {"links": json.loads(table.read_text()), "jobs": []}
         script.write_text(RANK)
         for variables in ([], ["--env", f"STRETTO_TABLE={table}"]):
-            words = [*net.options(), *variables, "-n", given.ranks, "--no-tag", script, given.turns]
+            words = [*net.options(), *variables, "-n", given.ranks, "--no-tag", script, given.algorithms, given.turns]
             command = [*stretto, "run", *words, *given.sizes.split(",")]
             done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, timeout=1200)
             rows = [json.loads(line.removeprefix("ROW ")) for line in done.stdout.splitlines() if "ROW " in line]
