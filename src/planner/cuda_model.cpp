@@ -81,8 +81,14 @@ ProtocolConstants constantsOf(const Descriptor& row) {
 }
 
 // Between hosts, where a proxy of each rank moves what is on a link: over TCP in one thread.
-constexpr double kProxiedHop = 30;
+constexpr double kProxy = 24;  // microseconds, beside the message itself
 constexpr double kProxiedRate = 4e3;
+double proxiedHop(const Machine& machine) {
+  return kProxy + machine.hostLinks.hop;
+}
+double proxiedRate(const Machine& machine) {
+  return machine.hostLinks.measured ? std::min(kProxiedRate, machine.hostLinks.rate) : kProxiedRate;
+}
 
 constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kStepsOfLL128 = 280e3;
@@ -299,8 +305,9 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const bool isFused = isFusedNorm(row, request, machine);
   const double perBlock = isFused ? kCuda.tokenRate : constantsOf(row).perBlock;
   const bool isProxied = machine.hosts > 1;
-  const double rate = isProxied ? kProxiedRate : std::min(rateOf(row, request, machine), perBlock * blocks);
-  const double hop = isProxied ? kProxiedHop : hopOf(row, request, machine);
+  const double rate =
+      isProxied ? proxiedRate(machine) : std::min(rateOf(row, request, machine), perBlock * blocks);
+  const double hop = isProxied ? proxiedHop(machine) : hopOf(row, request, machine);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;

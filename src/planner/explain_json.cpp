@@ -41,6 +41,11 @@ void writeMachine(json::Writer& out, const Machine& machine) {
   if (machine.hosts > 1) {
     out.key("hosts").integer(machine.hosts);
     out.key("links").text("net");
+    const HostLinks& between = machine.hostLinks;
+    out.key("between_hosts").beginObject().key("hop_us").number(between.hop);
+    out.key("message_us").number(between.message).key("bytes_per_us").number(between.rate);
+    out.key("host_bytes_per_us").number(between.hostRate);
+    out.key("measured").boolean(between.measured).endObject();
   }
   out.key("reach").boolean(machine.reach);
   out.key("deterministic").boolean(machine.deterministic);

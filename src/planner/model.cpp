@@ -45,14 +45,6 @@ struct HostConstants {
 };
 constexpr HostConstants kHost;
 
-// The same between hosts, of TCP over loopback on that machine: until somebody measures the links at hand.
-struct NetConstants {
-  double hop = 6;      // a small message from rank to rank
-  double message = 3;  // each further chunk that follows one: a call to send it and one to receive it
-  double rate = 1500;  // bytes per microsecond of one link
-};
-constexpr NetConstants kNet;
-
 bool isPointToPoint(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kReceive;
 }
@@ -100,15 +92,15 @@ double turnsOf(const Descriptor& row, const Request& request, uint32_t chunkByte
 
 // One step of waiting for others: a line with the signal and one with the data behind it, unless they are
 // the same, and a turn of all ranks on a core when there are not enough cores.
-double hopTime(Way way, int partners, double crowding, const Machine& machine) {
-  if (machine.hosts > 1) return kNet.hop * (1 + 0.25 * std::max(0, partners - 1)) * std::max(1.0, crowding);
+double turnTime(double crowding) {
+  return crowding > 1 ? kHost.switchCost * crowding : 0.0;
+}
+double hopTime(Way way, int partners, double crowding) {
   const double lines = way == Way::kLines ? 1 : 2;
-  const double turn = crowding > 1 ? kHost.switchCost * crowding : 0.0;
-  return lines * kHost.hop + kHost.peer * std::max(0, partners - 1) + turn;
+  return lines * kHost.hop + kHost.peer * std::max(0, partners - 1) + turnTime(crowding);
 }
 
 double wireRate(Way way, const Machine& machine) {
-  if (machine.hosts > 1) return kNet.rate;
   switch (way) {
     case Way::kLines:
       return kHost.lines;
@@ -284,6 +276,54 @@ bool streams(const Request& request, const Machine& machine) {
 
 namespace {
 
+// To add to tokens and normalise them, and to begin a pass of its own for that.
+double normTime(const Request& request) {
+  const bool norms = request.collective == Collective::kAllReduceAddRmsNorm;
+  return norms ? static_cast<double>(request.bytes) / kHost.norm : 0.0;
+}
+double passOfNorm(const Descriptor& row, const Request& request) {
+  return request.collective == Collective::kAllReduceAddRmsNorm && row.normApart ? kHost.pass : 0.0;
+}
+
+// In a pipeline the last rank's first chunk has been through all those before it.
+double firstChunk(const Request& request, uint32_t chunkBytes) {
+  return std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
+}
+
+// What an operation does whoever the ranks are, and how many of them there are for each core.
+struct Load {
+  algorithms::Cost cost;
+  double crowding = 1;
+};
+
+// Over a net a rank's processor moves bytes into sockets and out of them, while the hosts' cards move them
+// from host to host: the slower of both decides. A link holds several chunks, so that those behind the first
+// cost a message.
+double predictOverHosts(const Descriptor& row, const Request& request, const Machine& machine,
+                        uint32_t chunkBytes, const Load& load) {
+  const HostLinks& links = machine.hostLinks;
+  const algorithms::Cost& cost = load.cost;
+  const bool toAll = row.algorithm == Algorithm::kPairwise;
+  const double crowding = std::max(1.0, load.crowding);
+  const double partners = toAll ? request.ranks - 1 : 1;
+  const double hop = links.hop * (1 + 0.25 * (partners - 1)) + turnTime(load.crowding);
+  const double further = (turnsOf(row, request, chunkBytes) - 1) * links.message;
+
+  double waiting = cost.hops * (hop + further);
+  if (toAll || row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain) {
+    const double first = firstChunk(request, chunkBytes) / links.rate;
+    waiting = cost.hops * hop + further + std::max(0.0, cost.hops - 1) * first;
+  }
+  // One link that is as fast as all of a host's is bound by the card, and says nothing of the processor.
+  constexpr double kApart = 1.3;
+  const double ofProcessor = links.hostRate > kApart * links.rate ? links.rate : HostLinks().rate;
+  const int senders = toAll ? std::max(1, machine.perHost) : 1;
+  const double byProcessor = cost.wireBytes / std::max(ofProcessor, links.rate) * crowding;
+  const double byCard = std::max(cost.wireBytes / links.rate, senders * cost.wireBytes / links.hostRate);
+  const double local = cost.localBytes / kHost.local * crowding;
+  return kHost.fixed + waiting + std::max(byProcessor, byCard) + local;
+}
+
 // `crowding`: ranks of all hosts for each core.
 double predictAmong(const Descriptor& row, const Request& request, const Machine& machine,
                     uint32_t chunkBytes, double crowding) {
@@ -291,31 +331,30 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
   const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
   const algorithms::Cost cost =
       algorithms::costOf(row, ranks, static_cast<double>(request.bytes), machine.directions);
-  const double hop = hopTime(way, ranks - 1, crowding, machine);
+  if (machine.hosts > 1) {
+    return predictOverHosts(row, request, machine, chunkBytes, {cost, crowding}) +
+           passOfNorm(row, request) + normTime(request) * std::max(1.0, crowding);
+  }
+  const double hop = hopTime(way, ranks - 1, crowding);
   const double turns = turnsOf(row, request, chunkBytes);
-  const bool pipelined = row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain ||
-                         (machine.hosts > 1 && row.algorithm == Algorithm::kPairwise);
 
   double moving = cost.wireBytes / wireRate(way, machine) + cost.localBytes / kHost.local;
   double waiting = cost.hops * turns * hop;
   if (way == Way::kPeerAccess) {
     waiting = cost.hops * hop;
     if (!machine.sameProcess) waiting += kHost.kernelCall * (ranks - 1);
-  } else if (pipelined) {
-    // The last rank's first chunk has been through all those before it.
-    const double first = std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
-    const double turn = machine.hosts > 1 ? kNet.message : hop;
-    waiting =
-        cost.hops * hop + (turns - 1) * turn + std::max(0.0, cost.hops - 1) * first / wireRate(way, machine);
+  } else if (row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain) {
+    const double first = firstChunk(request, chunkBytes) / wireRate(way, machine);
+    waiting = cost.hops * hop + (turns - 1) * hop + std::max(0.0, cost.hops - 1) * first;
   }
   if (isLarge(request)) {
     const bool pushesAll =
         row.algorithm == Algorithm::kOneShot && row.collective != Collective::kAllReduceAddRmsNorm;
     moving *= pushesAll ? kHost.largeOneShot : kHost.largeOther;
   }
+  waiting += passOfNorm(row, request);
+  moving += normTime(request);
   if (row.collective == Collective::kAllReduceAddRmsNorm) {
-    moving += static_cast<double>(request.bytes) / kHost.norm;
-    if (row.normApart) waiting += kHost.pass;
     // Sums go to peers line by line, between the passes over a token: half as fast as a copy does it.
     const bool pushesSums = row.algorithm == Algorithm::kTwoShot && way == Way::kSlots;
     if (pushesSums) moving += cost.wireBytes / 2 / kHost.push;
@@ -341,6 +380,7 @@ Stage completed(Stage stage, const Request& request, const Machine& machine) {
   Machine part = machine;
   part.hosts = stage.between ? machine.hosts : 1;
   part.perHost = 1;
+  part.hostLinks.hostRate /= machine.perHost;  // one rank's part, as all of a host send at once
   part.linkChunk = stage.between ? machine.farChunk : machine.nearChunk;
   stage.ranks = stage.between ? machine.hosts : machine.perHost;
   stage.chunkBytes = toGrain(part.linkChunk);

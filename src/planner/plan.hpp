@@ -51,6 +51,17 @@ struct Gpus {
   Links links = Links::kUnknown;
 };
 
+// What a message between CPU ranks of different hosts takes. As it stands here: TCP over loopback on two
+// cores. `stretto tune --hosts` measures it and writes it into the table ("between_hosts"), which all ranks
+// share.
+struct HostLinks {
+  double hop = 6;         // microseconds of a small message from rank to rank
+  double message = 3;     // of each further chunk that follows one: a call to send it and one to receive it
+  double rate = 1500;     // bytes per microsecond of one link, while as much comes the other way
+  double hostRate = 1e4;  // of all links of a host together
+  bool measured = false;  // on the hosts at hand
+};
+
 // What is the same for every operation of a communicator. Equal on all ranks, except for cacheBytes.
 struct Machine {
   int cores = 1;               // cores the ranks of this host share; of several hosts, all of them
@@ -67,6 +78,7 @@ struct Machine {
   // With several hosts: of links inside them, and between them.
   size_t nearChunk = 0;
   size_t farChunk = 0;
+  HostLinks hostLinks;
   // Ranks are GPUs: how many blocks can take part at most, with lines, runs or chunks, how many are insisted
   // on (0: the planner chooses), and what one block's lines hold.
   bool gpu = false;

@@ -26,6 +26,8 @@ constexpr int64_t kMostBytes = int64_t{1} << 40;
 constexpr int64_t kMostChunk = int64_t{1} << 30;
 constexpr double kLeastMicroseconds = 1e-3;
 constexpr double kMostMicroseconds = 1e9;
+constexpr double kLeastRate = 1e-3;  // bytes per microsecond
+constexpr double kMostRate = 1e6;
 constexpr uint64_t kReachOfEnds = 4;
 
 // With a core for every rank, further cores are the same.
@@ -65,6 +67,14 @@ class TableReader {
     if (machine == nullptr || machine->kind() != json::Kind::kObject) {
       return fail(Code::kInvalidUsage, "line %u: \"machine\" must be an object", root.line());
     }
+    const json::Value* links = root.find("between_hosts");
+    if (links != nullptr) STRETTO_TRY(readHostLinks(*links, table.hostLinks_));
+    if (links != nullptr && root.find("entries") == nullptr) {
+      const auto shipped = Table::shipped();
+      if (!shipped.ok()) return shipped.status();
+      table.entries_ = shipped.value().entries_;
+      return kOkStatus;
+    }
     const auto entries = root.itemsAt("entries", json::Kind::kObject, kMostEntries);
     if (!entries.ok()) return entries.status();
     for (const json::Value& entry : entries.value()) {
@@ -74,6 +84,22 @@ class TableReader {
   }
 
  private:
+  static Status readHostLinks(const json::Value& object, HostLinks& links) {
+    if (object.kind() != json::Kind::kObject) {
+      return fail(Code::kInvalidUsage, "line %u: \"between_hosts\" must be an object", object.line());
+    }
+    const auto hop = object.numberAt("hop_us", kLeastMicroseconds, kMostMicroseconds);
+    if (!hop.ok()) return hop.status();
+    const auto message = object.numberAt("message_us", kLeastMicroseconds, kMostMicroseconds);
+    if (!message.ok()) return message.status();
+    const auto rate = object.numberAt("bytes_per_us", kLeastRate, kMostRate);
+    if (!rate.ok()) return rate.status();
+    const auto hostRate = object.numberAt("host_bytes_per_us", kLeastRate, kMostRate);
+    if (!hostRate.ok()) return hostRate.status();
+    links = {hop.value(), message.value(), rate.value(), hostRate.value(), true};
+    return kOkStatus;
+  }
+
   static Status readEntry(const json::Value& object, Table::Entry& entry) {
     STRETTO_TRY(readCase(object, entry.of));
     const auto rows = object.itemsAt("rows", json::Kind::kObject, kMostRows);
@@ -223,6 +249,13 @@ Status Table::seal() {
       hash.add(static_cast<uint64_t>(row.chunkBytes) << 32 | bits);
     }
   }
+  if (hostLinks_.measured) {
+    for (const double value : {hostLinks_.hop, hostLinks_.message, hostLinks_.rate, hostLinks_.hostRate}) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, &value, sizeof bits);
+      hash.add(bits);
+    }
+  }
   hash_ = hash.value();
   return kOkStatus;
 }
@@ -318,7 +351,13 @@ std::string Table::Case::words() const {
 std::string Table::absenceOf(const Request& request, const Machine& machine) const {
   constexpr size_t kMostNamed = 4;
   const Case wanted = caseOf(request, machine);
-  if (machine.hosts > 1) return "the ranks are on several hosts, which no table is for";
+  if (machine.hosts > 1) {
+    return std::string("the ranks are on several hosts, which no entry of a table is for; ") +
+           (machine.hostLinks.measured
+                ? "the model has the table's links between hosts"
+                : "links between hosts were not measured (stretto tune --hosts), and the "
+                  "model has those of TCP over loopback");
+  }
   if (machine.gpu && !wanted.onGpus()) return "the ranks are on GPUs of several kinds, which no table is for";
   if (const Entry* entry = entryFor(request, machine); entry != nullptr) {
     return wanted.words() + " was measured from " + std::to_string(entry->rows.front().bytes) + " to " +

@@ -1,7 +1,9 @@
 // The measured table: for cases that somebody has measured, which algorithm was fastest at which size. It
 // overrides the model. One JSON file, "stretto.table/1", written by `stretto tune`:
 //
-//   {"schema": "stretto.table/1", "machine": {...}, "entries": [
+//   {"schema": "stretto.table/1", "machine": {...},
+//    "between_hosts": {"hop_us": 6.0, "message_us": 3.0, "bytes_per_us": 1500.0, "host_bytes_per_us":
+//    10000.0}, "entries": [
 //     {"collective": "all_reduce", "ranks": 2, "cores": 2, "same_process": false, "reach": true,
 //      "rows": [
 //       {"bytes": 8, "algorithm": "one_shot", "protocol": "ll", "chunk_bytes": 0, "us": 0.41}, ...]},
@@ -21,6 +23,8 @@
 //     round: the same kernels run over the same links. What reduces has one entry for sums and averages of
 //     float32, float16 and bfloat16 ("float_sums") and one for everything else ("others"), because they run
 //     in other kernels.
+// `between_hosts` (planner::HostLinks) feeds the model where ranks are on several hosts, which no entry is
+// for. It may be left out. Where it is there, `entries` may be left out: those that are shipped hold then.
 // Immutable once made; any thread may read.
 #pragma once
 
@@ -66,6 +70,7 @@ class Table {
   // Of what decides, in canonical order: equal exactly if two tables plan alike. Ranks compare it.
   uint64_t hash() const { return hash_; }
   size_t size() const { return entries_.size(); }
+  const HostLinks& hostLinks() const { return hostLinks_; }
   // "shipped", or the file.
   const std::string& origin() const { return origin_; }
 
@@ -101,6 +106,7 @@ class Table {
   Status seal();
 
   std::vector<Entry> entries_;  // by case
+  HostLinks hostLinks_;
   uint64_t hash_ = 0;
   std::string origin_;
 };

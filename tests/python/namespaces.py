@@ -82,9 +82,9 @@ class Network:
         """`ip link set` on a host."""
         _must("-n", self.spaces[name], "link", "set", interface, *words)
 
-    def shape(self, name: str, interface: str, rate: str) -> None:
-        """Limits what the host sends over an interface."""
-        bucket = ["tbf", "rate", rate, "burst", "512kb", "latency", "20ms"]
+    def shape(self, name: str, interface: str, rate: str, latency: str = "20ms") -> None:
+        """Limits what the host sends over an interface. What would wait there for longer than `latency` is dropped."""
+        bucket = ["tbf", "rate", rate, "burst", "512kb", "latency", latency]
         words = ["tc", "-n", self.spaces[name], "qdisc", "replace", "dev", interface, "root", *bucket]
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
@@ -123,26 +123,41 @@ export NCCL_HOSTID="$1"
     return path
 
 
-@contextlib.contextmanager
-def network(folder: Path, *, interfaces: int = 1) -> Iterator[Network]:
-    """Two hosts, 10.77.0.1 and 10.77.0.2, each with eth0, eth1 and so on (10.77.1.x on eth1), cabled to one another."""
-    if not can_be_made():
-        yield Network(["127.0.0.1", "127.0.0.2"], {}, _shell(folder, {}))
+def _cable(spaces: list[str], device: str) -> None:
+    """Gives each of them a device of this name: two are cabled to one another, more to a switch in the last space."""
+    if len(spaces) == 2:
+        _must("-n", spaces[0], "link", "add", device, "type", "veth", "peer", "name", device, "netns", spaces[1])
         return
-    names = ["10.77.0.1", "10.77.0.2"]
+    *spaces, switch = spaces
+    _must("-n", switch, "link", "add", device, "type", "bridge")
+    _must("-n", switch, "link", "set", device, "up")
+    for number, space in enumerate(spaces):
+        port = f"{device}-{number}"
+        _must("-n", space, "link", "add", device, "type", "veth", "peer", "name", port, "netns", switch)
+        _must("-n", switch, "link", "set", port, "master", device)
+        _must("-n", switch, "link", "set", port, "up")
+
+
+@contextlib.contextmanager
+def network(folder: Path, *, interfaces: int = 1, hosts: int = 2) -> Iterator[Network]:
+    """Hosts 10.77.0.1, 10.77.0.2 and so on, each with eth0, eth1 and so on (10.77.1.x on eth1)."""
+    if not can_be_made():
+        yield Network([f"127.0.0.{last}" for last in range(1, hosts + 1)], {}, _shell(folder, {}))
+        return
+    names = [f"10.77.0.{last}" for last in range(1, hosts + 1)]
     spaces = {name: f"stretto-{os.getpid()}-{number}" for number, name in enumerate(names)}
+    made = [*spaces.values()] + ([f"stretto-{os.getpid()}-{hosts}"] if hosts > 2 else [])
     try:
-        for space in spaces.values():
+        for space in made:
             _must("netns", "add", space)
             _must("-n", space, "link", "set", "lo", "up")
-        first, second = spaces.values()
         for number in range(interfaces):
             device = f"eth{number}"
-            _must("-n", first, "link", "add", device, "type", "veth", "peer", "name", device, "netns", second)
-            for last, space in enumerate((first, second), 1):
+            _cable(made, device)
+            for last, space in enumerate(spaces.values(), 1):
                 _must("-n", space, "addr", "add", f"10.77.{number}.{last}/24", "dev", device)
                 _must("-n", space, "link", "set", device, "up")
         yield Network(names, spaces, _shell(folder, spaces))
     finally:
-        for space in spaces.values():
+        for space in made:
             _ip("netns", "del", space)

@@ -295,8 +295,8 @@ def test_tables_merge_by_case(tmp_path: Path) -> None:
     new = [tables.entry("all_reduce", 2, machine | {"cores": 8}, [row | {"us": 2.0}])]
     merged = tables.merge(old, new)
     assert [(one["ranks"], one["rows"][0]["us"]) for one in merged] == [(4, 1.0), (2, 2.0)]
-    tables.write(tmp_path / "deep" / "table.json", tables.document(merged, {}))
-    assert tables.read(tmp_path / "deep" / "table.json") == merged
+    tables.write(tmp_path / "deep" / "table.json", tables.with_entries({}, merged, {}))
+    assert tables.read(tmp_path / "deep" / "table.json")["entries"] == merged
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["table.json"]
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(package.InvalidArgument, match="will not be overwritten"):

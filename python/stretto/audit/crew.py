@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from stretto.audit.member import Answer, Command
+from stretto.by_lines import Answer, Command
 
 
 class Crew(Protocol):

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from stretto.audit.echo import Echo, Unreachable, try_out
 from stretto.bench.drivers import Missing, find_driver
+from stretto.by_lines import Answer, Command, Line
 from stretto.interfaces import USUAL, addresses, interface_of, matching
 from stretto.p2p.driver import Driver, Failed
 from stretto.p2p.measure import FLOOR, SUBJECT, Plan, opened, sweep
-
-Command = dict[str, Any]
-Answer = dict[str, Any]
 
 # What a launcher told this process, and not those that it starts.
 _OF_LAUNCHERS = (
@@ -151,29 +146,15 @@ def usual_ranks() -> int:
     return min(4, max(2, len(os.sched_getaffinity(0))))
 
 
-def _commands() -> Iterator[Command]:
-    for line in sys.stdin:
-        yield json.loads(line)
-
-
 def main() -> int:
     from stretto.bench.job import terminable
 
-    # Nothing else that is printed may come between answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    line = Line()
     forget_launcher()
-    speaking = threading.Lock()
-
-    def say(answer: Answer) -> None:
-        with speaking, contextlib.suppress(BrokenPipeError):
-            print(json.dumps(answer), file=answers, flush=True)
-
-    member = Member(lambda check: say({"doing": check}))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever asks tells us when to end
+    member = Member(lambda check: line.say({"doing": check}))
     with terminable(), contextlib.closing(member):
-        for command in _commands():
-            say(member.obey(command))
+        for command in line.commands():
+            line.say(member.obey(command))
     return 0
 
 

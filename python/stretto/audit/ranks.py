@@ -17,7 +17,8 @@ import numpy
 
 import stretto
 from stretto import Communicator, StrettoError
-from stretto.audit.member import Answer, Command, Member, forget_launcher
+from stretto.audit.member import Member, forget_launcher
+from stretto.by_lines import Answer, Command
 
 _TIMEOUT = "STRETTO_TIMEOUT"
 

@@ -14,10 +14,10 @@ from stretto.audit import compare
 from stretto.audit.context import Context, Level
 from stretto.audit.crew import Crew
 from stretto.audit.finding import Check, from_document
-from stretto.audit.member import Answer, Command
 from stretto.audit.network import Network, Port, Way, pairs_of
 from stretto.audit.run import Document, look, worst
 from stretto.audit.table import checks as table_of
+from stretto.by_lines import Answer, Command
 from stretto.p2p.measure import FLOOR, SUBJECT
 
 SCHEMA = "stretto.audit-hosts/1"

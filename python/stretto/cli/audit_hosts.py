@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from stretto.cli.crew import Agents
-from stretto.cli.hosts import Hosts, Launch, parse_hosts
+from stretto.cli.crew import agents
 from stretto.cli.output import say, stop
-from stretto.cli.reach import variables_for_hosts
+from stretto.cli.reach import Reach
 from stretto.cli.working import Working
-from stretto.errors import InvalidArgument, InvalidUsage, StrettoError
+from stretto.errors import InvalidUsage, StrettoError
 
 if TYPE_CHECKING:
     from stretto import Communicator
@@ -55,35 +53,14 @@ def over_shells(given: Given, level: str, between: list[Check]) -> dict[str, Any
     """On each host of --hosts. What fails is a finding."""
     from stretto.audit import several
     from stretto.audit.context import LEVELS
-    from stretto.bench.job import terminable
 
-    try:
-        places = parse_hosts(given.hosts or "", 1)
-    except InvalidArgument as problem:
-        stop(f"audit: {problem}")
-    names = [place.name for place in places]
-    if len(set(names)) < len(names) or any(place.ranks != 1 for place in places):
-        stop(f"audit: --hosts {given.hosts}: each host once, and without a number of ranks (--ranks is that of each)")
-    launch = Launch(
-        [given.remote_python, "-m", "stretto.audit.member"],
-        variables_for_hosts("audit", given.env or []),
-        "/",
-        shlex.split(given.remote_shell),
-        given.remote_python,
-        given.reach,
-        alone=True,
-        talks=True,
-    )
-    with terminable(), Working("reaching the hosts") as working:
+    reach = Reach(given.hosts or "", given.env or [], given.remote_shell, given.remote_python, given.reach)
+    with Working("reaching the hosts") as working:
 
         def step(text: str) -> None:
             working.doing = text
 
-        try:
-            crew = Agents(names, Hosts(places, launch), "audit", lambda host, check: step(f"{host}: {check}"))
-        except OSError as problem:
-            stop(f"audit: cannot start {given.remote_shell}: {problem.strerror or problem}", 1)
-        with contextlib.closing(crew):
+        with agents("audit", "stretto.audit.member", reach, lambda host, check: step(f"{host}: {check}")) as crew:
             crew.wait_begun()
             return several.audit(crew, _command(given, level), between, LEVELS[level], step)
 

@@ -1,26 +1,28 @@
 """One process on each of several hosts, over remote shells: each is asked for something, and answers or is lost. Used
-by `stretto audit --hosts` and `stretto top --hosts`; a question and an answer are a line of JSON each.
+by `stretto audit --hosts`, `stretto top --hosts` and `stretto tune --hosts`; a question and an answer are a line of
+JSON each (`stretto.by_lines`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import selectors
+import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from stretto.cli.hosts import Hosts
-from stretto.cli.output import printable
+from stretto.by_lines import Answer, Command
+from stretto.cli.hosts import Hosts, Launch, parse_hosts
+from stretto.cli.output import printable, stop
 from stretto.cli.rank_processes import STDERR
+from stretto.cli.reach import Reach, variables_for_hosts
+from stretto.errors import InvalidArgument
 
 _END_SECONDS = 5.0
 _LONGEST_SLEEP = 0.5
 _MOST_COMPLAINTS = 4096
-
-Command = dict[str, Any]
-Answer = dict[str, Any]
 
 
 def _nothing(host: str, text: str) -> None:
@@ -125,3 +127,36 @@ class Agents:
     def lost(self, numbers: Sequence[int], why: str) -> None:
         for number in numbers:
             self._lose(self.names[number], why)
+
+
+@contextlib.contextmanager
+def agents(verb: str, module: str, reach: Reach, doing: Callable[[str, str], None] = _nothing) -> Iterator[Agents]:
+    """`python -m MODULE` on each of the hosts, for `stretto VERB`, which ends with a reason where that cannot be. They
+    have begun, or are lost, after `wait_begun`. None is left when the block ends.
+    """
+    from stretto.bench.job import terminable
+
+    try:
+        places = parse_hosts(reach.hosts, 1)
+    except InvalidArgument as problem:
+        stop(f"{verb}: {problem}")
+    names = [place.name for place in places]
+    if len(set(names)) < len(names) or any(place.ranks != 1 for place in places):
+        stop(f"{verb}: --hosts {reach.hosts}: each host once, and without a number of ranks")
+    launch = Launch(
+        [reach.remote_python, "-m", module],
+        variables_for_hosts(verb, reach.env),
+        "/",
+        shlex.split(reach.remote_shell),
+        reach.remote_python,
+        reach.seconds,
+        alone=True,
+        talks=True,
+    )
+    with terminable():
+        try:
+            crew = Agents(names, Hosts(places, launch), verb, doing)
+        except OSError as problem:
+            stop(f"{verb}: cannot start {reach.remote_shell}: {problem.strerror or problem}", 1)
+        with contextlib.closing(crew):
+            yield crew

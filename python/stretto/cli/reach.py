@@ -1,6 +1,7 @@
-"""How other hosts are reached: the flags that `stretto run --hosts` and `stretto audit --hosts` share."""
+"""How other hosts are reached: the flags that commands with --hosts share."""
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -21,6 +22,17 @@ _OWN = (
     "STRETTO_REMOTE_SHELL",
     "NCCL_HOSTID",
 )
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a command line says of hosts. `seconds`: that one has to answer."""
+
+    hosts: str
+    env: list[str]
+    remote_shell: str
+    remote_python: str
+    seconds: float
 
 
 def seconds_of(text: str) -> float:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +14,7 @@ import typer
 from stretto.cli.flags import flag
 from stretto.cli.hosts import REMOTE_SHELL
 from stretto.cli.output import JsonOption, console, emit, examples, say, stop
-from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, refuse_reach_options, variables_for_hosts
+from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, Reach, refuse_reach_options
 
 _SHOWN = "What is shown"
 SETTINGS = {
@@ -49,46 +47,17 @@ def _print(sample: dict[str, Any], view: Any) -> None:
         typer.echo("".join(text for text, _ in line).rstrip())
 
 
-@dataclass(frozen=True)
-class Reach:
-    """Which hosts, and how they are reached."""
-
-    hosts: str
-    env: list[str]
-    remote_shell: str
-    remote_python: str
-    seconds: float
-
-
 @contextlib.contextmanager
 def _over_hosts(reach: Reach) -> Iterator[Any]:
     """A watcher of the jobs of these hosts. One that cannot be reached hides no other."""
-    from stretto.bench.job import terminable
-    from stretto.cli.crew import Agents
-    from stretto.cli.hosts import Hosts, Launch, parse_hosts
+    from stretto.cli.crew import agents
     from stretto.cli.working import Working
-    from stretto.errors import InvalidArgument
     from stretto.top.hosts import HostsWatcher
 
-    try:
-        places = parse_hosts(reach.hosts, 1)
-    except InvalidArgument as problem:
-        stop(f"top: {problem}")
-    names = [place.name for place in places]
-    if len(set(names)) < len(names) or any(place.ranks != 1 for place in places):
-        stop(f"top: --hosts {reach.hosts}: each host once, and without a number of ranks")
-    command = [reach.remote_python, "-m", "stretto.top.member"]
-    variables, shell = variables_for_hosts("top", reach.env), shlex.split(reach.remote_shell)
-    launch = Launch(command, variables, "/", shell, reach.remote_python, reach.seconds, alone=True, talks=True)
-    with terminable():
-        try:
-            crew = Agents(names, Hosts(places, launch), "top")
-        except OSError as problem:
-            stop(f"top: cannot start {reach.remote_shell}: {problem.strerror or problem}", 1)
-        with contextlib.closing(crew):
-            with Working("reaching the hosts"):
-                watcher = HostsWatcher(crew)
-            yield watcher
+    with agents("top", "stretto.top.member", reach) as crew:
+        with Working("reaching the hosts"):
+            watcher = HostsWatcher(crew)
+        yield watcher
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """`stretto tune`: measures which algorithm is fastest at which size here, and writes the planner's table."""
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from stretto.bench.drivers import Missing
 from stretto.bench.job import Job, JobError
 from stretto.bench.options import Options, UsageError
 from stretto.cli.flags import flag, with_flags
+from stretto.cli.hosts import REMOTE_SHELL
 from stretto.cli.output import console, emit, examples, expect_writable, progress, size, size_text, stop, table
+from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, Reach, refuse_reach_options
 from stretto.cli.working import steps
 from stretto.errors import StrettoError
 
@@ -38,6 +41,11 @@ class Given:
     collective: list[str] | None = None
     sizes: str | None = None
     library: Path | None = None
+    hosts: str | None = None
+    env: list[str] | None = None
+    remote_shell: str = REMOTE_SHELL
+    remote_python: str = sys.executable
+    reach: float = 30.0
     output: Path | None = None
     json: str | None = None
 
@@ -65,7 +73,19 @@ FLAGS: dict[str, Any] = {
         _SEARCH, "--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."
     ),
     "library": flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
-    "output": flag(_OUTPUT, "--output", metavar="FILE", help="The table (default: ~/.cache/stretto/table-HOST.json)."),
+    "hosts": flag(
+        HOSTS_PANEL,
+        "--hosts",
+        metavar="A,B,...",
+        help="Measure the links between these hosts instead, for the planner's model.",
+    ),
+    **REACH_FLAGS,
+    "output": flag(
+        _OUTPUT,
+        "--output",
+        metavar="FILE",
+        help="The table (default: ~/.cache/stretto/table-HOST.json, of hosts table-hosts.json).",
+    ),
     "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
 }
 SETTINGS: dict[str, Any] = {
@@ -73,6 +93,7 @@ SETTINGS: dict[str, Any] = {
         "stretto tune --ranks 4 --output table.json",
         "stretto tune --quick --collective all_reduce --sizes 64:1M",
         "stretto tune --device cuda --ranks 2",
+        "stretto tune --hosts node1,node2",
     )
 }
 
@@ -185,6 +206,19 @@ def _show(entries: Entries, path: Path) -> None:
     console.print(f"export STRETTO_TABLE={path}", soft_wrap=True)
 
 
+def _refuse_options(context: typer.Context, given: Given) -> None:
+    """Those that say nothing where links between hosts are measured, or where they are not."""
+    if given.hosts is None:
+        refuse_reach_options("tune", context)
+        if given.env:
+            stop("tune: --env is for ranks on other hosts, and there is no --hosts")
+        return
+    for name in ("ranks", "device", "threads", "shared_device", "seconds", "collective", "sizes", "library"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            stop(f"tune: --hosts measures the links between hosts, for which --{name.replace('_', '-')} says nothing")
+
+
 def _check(given: Given) -> None:
     unknown = [one for one in given.collective or [] if one not in COLLECTIVES]
     if unknown:
@@ -219,21 +253,40 @@ def _options(given: Given) -> Options:
     return options
 
 
-@with_flags(Given, FLAGS)
-def tune(**flags: Any) -> None:
+def _tune_hosts(given: Given) -> None:
+    from stretto.cli.tune_hosts import tune_hosts
+
+    reach = Reach(given.hosts or "", given.env or [], given.remote_shell, given.remote_python, given.reach)
+    try:
+        tune_hosts(reach, given.quick, given.output, given.json)
+    except KeyboardInterrupt:
+        stop("tune: interrupted; nothing runs on any host any more and no table was written", 130)
+
+
+@with_flags(Given, FLAGS, context=True)
+def tune(context: typer.Context, **flags: Any) -> None:
     """Measure each algorithm at each size, in turns, and write the fastest into the planner's table.
 
     Every result is verified. Where nothing is faster than the planner's own choice by more than 3 % (on GPUs: 2 %), in
     most turns, the choice stays. Entries that the file has for other cases (other numbers of ranks, other GPUs) stay in
     it. On GPUs the number of thread blocks is chosen too.
+
+    With --hosts messages between each host and the next are timed by one CPU rank on each: a small one, each further
+    chunk of a long one, and how many bytes pass in a microsecond. The slowest link's numbers are written into the
+    table, here and on each host, because ranks with different tables are refused. From them the planner's model
+    predicts operations over several hosts and chooses between rings, trees and stages.
     """
     from stretto.tuning import table as tables
     from stretto.tuning.search import WrongResult
 
     given = Given(**flags)
+    _refuse_options(context, given)
     _check(given)
     path = given.output or tables.default_path()
     _expect_targets(given)
+    if given.hosts is not None:
+        _tune_hosts(given)
+        return
     try:
         options = _options(given)
         before = tables.read(path)
@@ -250,7 +303,7 @@ def tune(**flags: Any) -> None:
         stop("tune: interrupted; all ranks are ended and no table was written", 130)
         return
     plain = [{key: value for key, value in one.items() if key != "winners"} for one in entries]
-    document = tables.document(tables.merge(before, plain), facts)
+    document = tables.with_entries(before, plain, facts)
     try:
         tables.write(path, document)
     except OSError as error:

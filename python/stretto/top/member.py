@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
 import sys
 from typing import Any
 
+from stretto.by_lines import Line
 from stretto.top.watcher import NoJob, Watcher
 
 
@@ -29,14 +26,9 @@ class Member:
 
 
 def main() -> int:
-    # Nothing else that is printed may come between answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever asks tells us when to end
-    member = Member()
-    with contextlib.suppress(BrokenPipeError):
-        for _ in sys.stdin:
-            print(json.dumps(member.answer()), file=answers, flush=True)
+    line, member = Line(), Member()
+    for _ in line.commands():
+        line.say(member.answer())
     return 0
 
 

@@ -25,6 +25,11 @@ def default_path() -> Path:
     return cache / "stretto" / f"table-{platform.node() or 'host'}.json"
 
 
+def default_path_of_hosts() -> Path:
+    """The same for a table that several hosts share."""
+    return default_path().with_name("table-hosts.json")
+
+
 def entry(
     collective: str,
     ranks: int,
@@ -52,19 +57,17 @@ def _case(one: dict[str, Any]) -> tuple[object, ...]:
     return (*shared, min(one["cores"], one["ranks"]), one["reach"])
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The entries of an existing table; none if there is no file. Raises `InvalidArgument` for anything
-    else.
-    """
+def read(path: Path) -> dict[str, Any]:
+    """An existing table; an empty one if there is no file. Raises `InvalidArgument` for anything else."""
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
-        return []
+        return {}
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"{path} is there and is no table: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InvalidArgument(f"{path} is there and is no {SCHEMA}: it will not be overwritten")
-    return list(document["entries"])
+    return document
 
 
 def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -93,9 +96,23 @@ def _driver() -> str:
     return "unknown"
 
 
-def document(entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
+def with_entries(before: dict[str, Any], new: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
+    """A table with these entries, and with what it had of other cases. `facts`: of where they were measured."""
+    return {**before, **_head(facts), "entries": merge(before.get("entries", []), new)}
+
+
+def with_host_links(before: dict[str, Any], links: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
+    """A table with these links between hosts, and with the entries that it had. Without any, the shipped ones hold."""
+    return {**_head({**before.get("machine", {}), **facts}), "between_hosts": links, **_entries(before)}
+
+
+def _entries(before: dict[str, Any]) -> dict[str, Any]:
+    return {"entries": before["entries"]} if "entries" in before else {}
+
+
+def _head(facts: dict[str, Any]) -> dict[str, Any]:
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    return {"schema": SCHEMA, "machine": {**facts, "date": date}, "entries": entries}
+    return {"schema": SCHEMA, "machine": {**facts, "date": date}}
 
 
 def write(path: Path, table: dict[str, Any]) -> None:

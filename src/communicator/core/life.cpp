@@ -66,6 +66,7 @@ Status connectHosts(const Identity& self, ControlPlane& plane, Submission& submi
   if (!request.ok()) return request.status();
   STRETTO_TRY(connect(plane.membership(), request.value(), connections, machine));
   if (!connections.apart.empty()) return kOkStatus;
+  machine.hostLinks = plans.hostLinks();
   STRETTO_TRY(addCacheSize(machine));
   STRETTO_TRY(addRings(machine));
   HostEngine::Setup setup;

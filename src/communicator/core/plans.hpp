@@ -30,6 +30,7 @@ class Plans {
   void forget();
 
   uint64_t tableHash() const { return table_.hash(); }
+  const planner::HostLinks& hostLinks() const { return table_.hostLinks(); }
   planner::Machine& machine() { return machine_; }
   // `ranks`: of the communicator. `device`: where windows may be, null in host memory. `spread`: over hosts.
   void opens(int ranks, const DeviceSide* device, bool spread) {
