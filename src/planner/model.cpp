@@ -332,8 +332,8 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
   const algorithms::Cost cost =
       algorithms::costOf(row, ranks, static_cast<double>(request.bytes), machine.directions);
   if (machine.hosts > 1) {
-    return predictOverHosts(row, request, machine, chunkBytes, {cost, crowding}) +
-           passOfNorm(row, request) + normTime(request) * std::max(1.0, crowding);
+    return predictOverHosts(row, request, machine, chunkBytes, {cost, crowding}) + passOfNorm(row, request) +
+           normTime(request) * std::max(1.0, crowding);
   }
   const double hop = hopTime(way, ranks - 1, crowding);
   const double turns = turnsOf(row, request, chunkBytes);

@@ -296,13 +296,10 @@ def test_numbers_that_are_there_are_judged_after_the_end() -> None:
 
 @pytest.mark.parametrize(("level", "seconds"), [("quick", 0.4), ("default", 4.0), ("full", 30.0)])
 def test_random_operations_last_half_a_minute_or_say_that_they_are_cut(level: str, seconds: float) -> None:
-    context = Context(environment={}, given=HEALTHY, level=LEVELS[level])
     reply = {"checked": 7, "failures": [], "operations": 9}
-    context.measured.replies[f"storm seed=1 for={seconds}"] = [reply, reply]
-    try:
+    with contextlib.closing(Context(environment={}, given=HEALTHY, level=LEVELS[level])) as context:
+        context.measured.replies[f"storm seed=1 for={seconds}"] = [reply, reply]
         (found,) = look("stress.random", context)
-    finally:
-        context.close()
     assert found.severity is Severity.OK and f"for {seconds:g} s" in found.measured
     assert ("of the 30 s that --full gives them" in found.measured) == (level != "full"), found
 

@@ -62,7 +62,6 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4, help="on each host")
     parser.add_argument("--rate", default="", help="of each interface, as tc has it (1gbit); else what the kernel does")
     parser.add_argument("--latency", default="20ms", help="what would wait in an interface for longer is dropped")
-    parser.add_argument("--congestion", default="cubic", help="how TCP controls its rate, as sysctl has it")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--algorithms", default="ring,stages,tree")
     parser.add_argument("--sizes", default="1048576,4194304,16777216,67108864")
@@ -73,9 +72,6 @@ def main() -> None:
         if given.rate:
             for host in net.names:
                 net.shape(host, "eth0", given.rate, given.latency)
-        for host in net.names:
-            setting = f"net.ipv4.tcp_congestion_control={given.congestion}"
-            subprocess.run([*net.inside(host), "sysctl", "-q", "-w", setting], check=True, timeout=30)
         table, script = Path(name) / "table.json", Path(name) / "rank.py"
         subprocess.run([*stretto, "tune", *net.options(), "--output", table], check=True, timeout=600)
         document = {"links": json.loads(table.read_text()), "jobs": []}
