@@ -121,3 +121,33 @@ def test_packets_that_are_lost_cost_time_alone(hosts: Network, tmp_path: Path) -
         pytest.skip("iptables and its statistic match cannot be had here")
     with working(hosts, tmp_path) as job:
         assert LOST not in finish(job, tmp_path)
+
+
+# Rank 0 comes late to each barrier; prints what has left this host over eth0 meanwhile.
+LATE = """
+import pathlib, time, stretto
+sent = pathlib.Path("/sys/class/net/eth0/statistics/tx_bytes")
+comm = stretto.init()
+comm.barrier()
+before = int(sent.read_text())
+for _ in range(30):
+    if comm.rank == 0:
+        time.sleep(0.15)
+    comm.barrier()
+print("BYTES", int(sent.read_text()) - before, flush=True)
+"""
+
+
+@needs_namespaces
+def test_waits_of_a_slow_job_do_not_fill_the_network(tmp_path: Path) -> None:
+    """A rank that waits for long asks the others how they are, by rank 0's host, which tells all. Were each wait to
+    ask, ranks that wait for a slow network would fill it with questions.
+    """
+    script = write(tmp_path, LATE)
+    with network(tmp_path) as hosts:
+        options = [*hosts.options(), "-n", "4", "--no-tag"]
+        with started("run", *options, script) as job:
+            out, err = job.communicate(timeout=120)
+    assert job.returncode == 0, err
+    sent = [int(line.split()[1]) for line in out.splitlines() if line.startswith("BYTES")]
+    assert len(sent) == 8 and max(sent) < 150_000, sent
