@@ -29,6 +29,12 @@ ncclResult_t refuseMulticast(const char* function) {
                      function));
 }
 
+// Ranks of one host reach each other's memory. All teams are as large as that, and of consecutive ranks.
+int teamSize(const communicator::Communicator& communicator) {
+  const int size = communicator.places().largestTeam();
+  return size > 0 ? size : communicator.self().ranks();
+}
+
 Status describe(communicator::Communicator& communicator, ncclCommProperties_t& known) {
   if (!communicator.self().seated()) return Status{Code::kInProgress};
   known.rank = communicator.self().rank();
@@ -36,17 +42,39 @@ Status describe(communicator::Communicator& communicator, ncclCommProperties_t& 
   known.cudaDev = known.nvmlDev = std::max(0, communicator.self().config().device);
   known.ginType = known.railedGinType = NCCL_GIN_TYPE_NONE;
   known.ginConnectionType = NCCL_GIN_CONNECTION_NONE;
-  known.nLsaTeams = communicator.foreign() == nullptr ? 1 : 0;  // of NCCL's it is not known
-  known.hostRmaSupport = communicator.foreign() == nullptr && !communicator.self().onDevice();
+  const bool own = communicator.foreign() == nullptr;
+  known.nLsaTeams = own ? known.nRanks / teamSize(communicator) : 0;  // of NCCL's it is not known
+  known.hostRmaSupport = own && communicator.windows().areOfOneHost();
   known.commHash = communicator.self().number();
   return kOkStatus;
 }
 
-// Ranks that this library serves reach each other's memory, all of them.
+constexpr ncclTeam_t kNoTeam = {0, -1, 0};
+
+const communicator::Communicator* seated(const char* function, ncclComm_t comm) {
+  const communicator::Communicator* const communicator = find(comm, function);
+  return communicator != nullptr && communicator->self().seated() ? communicator : nullptr;
+}
+
 ncclTeam_t everybody(const char* function, ncclComm_t comm) {
-  communicator::Communicator* const communicator = find(comm, function);
-  if (communicator == nullptr || !communicator->self().seated()) return {0, -1, 0};
+  const auto* const communicator = seated(function, comm);
+  if (communicator == nullptr) return kNoTeam;
   return {communicator->self().ranks(), communicator->self().rank(), 1};
+}
+
+ncclTeam_t near(const char* function, ncclComm_t comm) {
+  const auto* const communicator = seated(function, comm);
+  if (communicator == nullptr) return kNoTeam;
+  const int size = teamSize(*communicator);
+  return {size, communicator->self().rank() % size, 1};
+}
+
+// The ranks with this one's place in all near teams.
+ncclTeam_t rail(const char* function, ncclComm_t comm) {
+  const auto* const communicator = seated(function, comm);
+  if (communicator == nullptr) return kNoTeam;
+  const int size = teamSize(*communicator);
+  return {communicator->self().ranks() / size, communicator->self().rank() / size, size};
 }
 
 ncclTeam_t alone(const char* function, ncclComm_t comm) {
@@ -103,14 +131,13 @@ ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
 STRETTO_API(ncclTeamLsa)
 ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
   STRETTO_PASS_ON(ncclTeamLsa, comm, (comm));
-  return everybody("ncclTeamLsa", comm);
+  return near("ncclTeamLsa", comm);
 }
 
-// Ranks of the same number on other hosts: there are none.
 STRETTO_API(ncclTeamRail)
 ncclTeam_t ncclTeamRail(ncclComm_t comm) {
   STRETTO_PASS_ON(ncclTeamRail, comm, (comm));
-  return alone("ncclTeamRail", comm);
+  return rail("ncclTeamRail", comm);
 }
 
 STRETTO_API(ncclTeamCft)
@@ -134,7 +161,8 @@ int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
 STRETTO_API(ncclTeamRankToLsa)
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank) {
   STRETTO_PASS_ON(ncclTeamRankToLsa, comm, (comm, team, rank));
-  return rankInWorld(everybody("ncclTeamRankToLsa", comm), team, rank);
+  const ncclTeam_t world = everybody("ncclTeamRankToLsa", comm), own = near("ncclTeamRankToLsa", comm);
+  return rankInWorld(world, team, rank) - (world.rank - own.rank);
 }
 
 // A size in NCCL's private layout: none, since there are no objects for it.

@@ -275,6 +275,24 @@ TEST(Properties, SayWhoAndWhat) {
       }));
 }
 
+// Ranks that speak as those of several hosts do are each on a host of their own.
+TEST(Properties, TellHostsApart) {
+  const ScopedVariable net("STRETTO_LINK", "net");
+  asThreads(3, connected([](Member& member) {
+              ncclCommProperties_t known{};
+              known.size = sizeof known;
+              known.magic = NCCL_API_MAGIC;
+              known.version = NCCL_VERSION_CODE;
+              if (!member.expect(ncclCommQueryProperties(member.comm, &known), "properties")) return;
+              member.check(!known.hostRmaSupport && known.nLsaTeams == 3, "three teams without windows");
+              const ncclTeam_t near = ncclTeamLsa(member.comm), rail = ncclTeamRail(member.comm);
+              member.check(near.nRanks == 1 && near.rank == 0, "nobody is near");
+              member.check(rail.nRanks == 3 && rail.rank == member.rank && rail.stride == 1, "all are far");
+              member.check(ncclTeamRankToWorld(member.comm, rail, 2) == 2, "the rail's rank");
+              member.check(ncclTeamRankToLsa(member.comm, near, 0) == 0, "the team's rank");
+            }));
+}
+
 // ---- Collectives with a config ----------------------------------------------------------------------------
 
 TEST(Configured, CollectivesDoWhatThePlainOnesDo) {

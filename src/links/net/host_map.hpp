@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace stretto::links::net {
@@ -31,6 +33,16 @@ class HostMap {
     const bool even = std::all_of(hosts_.begin(), hosts_.end(),
                                   [&](const auto& host) { return host.size() == hosts_[0].size(); });
     return even && !hosts_.empty() ? static_cast<int>(hosts_[0].size()) : 0;
+  }
+  // The largest number that divides all runs of consecutive ranks of one host: ranks in groups of so many are
+  // neighbours of one host, everywhere. What NCCL calls the size of an LSA team. 0 of no ranks.
+  int largestTeam() const {
+    int divisor = 0, run = 0;
+    for (size_t rank = 0; rank < hostOf_.size(); ++rank) {
+      if (rank > 0 && hostOf_[rank] != hostOf_[rank - 1]) divisor = std::gcd(divisor, std::exchange(run, 0));
+      ++run;
+    }
+    return std::gcd(divisor, run);
   }
   int hostOf(int rank) const { return hostOf_[static_cast<size_t>(rank)]; }
   int indexOf(int rank) const { return indexOf_[static_cast<size_t>(rank)]; }
