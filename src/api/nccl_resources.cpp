@@ -4,6 +4,7 @@
 #include "api/export.hpp"
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
+#include "api/serve.hpp"
 #include "base/log.hpp"
 #include "platform/encryption.hpp"
 
@@ -14,10 +15,26 @@ using stretto::communicator::Communicator;
 
 namespace {
 
-Status notOfTheirs(const char* function, const Communicator& communicator) {
-  if (communicator.foreign() == nullptr) return stretto::kOkStatus;
-  return stretto::fail(Code::kInvalidUsage, "%s: not there yet for a communicator that NVIDIA's NCCL serves",
-                       function);
+Status memoryOf(const char* function, Communicator& communicator, ncclCommMemStat_t stat, uint64_t& value) {
+  STRETTO_TRY(communicator.health().usable());
+  const uint64_t persistent = communicator.resources().windowBytes();
+  const uint64_t suspendable = communicator.resources().suspendableBytes();
+  switch (stat) {
+    case ncclStatGpuMemSuspend:
+      value = suspendable;
+      return stretto::kOkStatus;
+    case ncclStatGpuMemSuspended:
+      value = communicator.resources().isSuspended() ? 1 : 0;
+      return stretto::kOkStatus;
+    case ncclStatGpuMemPersist:
+      value = persistent;
+      return stretto::kOkStatus;
+    case ncclStatGpuMemTotal:
+      value = persistent + suspendable;
+      return stretto::kOkStatus;
+  }
+  return stretto::fail(Code::kInvalidArgument, "%s: %d is none of ncclCommMemStat_t", function,
+                       static_cast<int>(stat));
 }
 
 void warnOfOlderCommunicators(const char* function) {
@@ -35,30 +52,10 @@ STRETTO_API(ncclCommMemStats)
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) try {
   STRETTO_PASS_ON(ncclCommMemStats, comm, (comm, stat, value));
   constexpr auto kName = "ncclCommMemStats";
-  Communicator* const communicator = find(comm, kName);
-  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  if (value == nullptr)
+  if (find(comm, kName) != nullptr && value == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
-  if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  if (const Status status = communicator->health().usable(); !status.ok()) return finish(status);
-  const uint64_t persistent = communicator->resources().windowBytes();
-  const uint64_t suspendable = communicator->resources().suspendableBytes();
-  switch (stat) {
-    case ncclStatGpuMemSuspend:
-      *value = suspendable;
-      return ncclSuccess;
-    case ncclStatGpuMemSuspended:
-      *value = communicator->resources().isSuspended() ? 1 : 0;
-      return ncclSuccess;
-    case ncclStatGpuMemPersist:
-      *value = persistent;
-      return ncclSuccess;
-    case ncclStatGpuMemTotal:
-      *value = persistent + suspendable;
-      return ncclSuccess;
-  }
-  return finish(stretto::fail(Code::kInvalidArgument, "%s: %d is none of ncclCommMemStat_t", kName,
-                              static_cast<int>(stat)));
+  const auto ours = [&](Communicator& communicator) { return memoryOf(kName, communicator, stat, *value); };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommMemStats, kTheirs, stat, value));
 } catch (...) {
   return stretto::api::caught("ncclCommMemStats");
 }
@@ -67,15 +64,15 @@ STRETTO_API(ncclCommSuspend)
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) try {
   STRETTO_PASS_ON(ncclCommSuspend, comm, (comm, flags));
   constexpr auto kName = "ncclCommSuspend";
-  Communicator* const communicator = find(comm, kName);
-  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  if (flags != NCCL_SUSPEND_MEM) {
+  if (find(comm, kName) != nullptr && flags != NCCL_SUSPEND_MEM) {
     return finish(
         stretto::fail(Code::kInvalidArgument, "%s: flags must be NCCL_SUSPEND_MEM, not %#x", kName, flags));
   }
-  if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  const Status may = communicator->mayCall();
-  return finish(may.ok() ? communicator->resources().suspend() : may);
+  const auto ours = [](Communicator& communicator) {
+    const Status may = communicator.mayCall();
+    return may.ok() ? communicator.resources().suspend() : may;
+  };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommSuspend, kTheirs, flags));
 } catch (...) {
   return stretto::api::caught("ncclCommSuspend");
 }
@@ -83,11 +80,8 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) try {
 STRETTO_API(ncclCommResume)
 ncclResult_t ncclCommResume(ncclComm_t comm) try {
   STRETTO_PASS_ON(ncclCommResume, comm, (comm));
-  constexpr auto kName = "ncclCommResume";
-  Communicator* const communicator = find(comm, kName);
-  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  return finish(communicator->resources().resume());
+  const auto ours = [](Communicator& communicator) { return communicator.resources().resume(); };
+  return finish(serve(comm, "ncclCommResume", ours, &ForeignLibrary::ncclCommResume, kTheirs));
 } catch (...) {
   return stretto::api::caught("ncclCommResume");
 }

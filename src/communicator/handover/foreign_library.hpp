@@ -47,7 +47,10 @@ namespace stretto::communicator {
   X(ncclGroupSimulateEnd)            \
   X(ncclCommWindowRegister)          \
   X(ncclCommWindowDeregister)        \
-  X(ncclWinGetUserPtr)
+  X(ncclWinGetUserPtr)               \
+  X(ncclCommMemStats)                \
+  X(ncclCommSuspend)                 \
+  X(ncclCommResume)
 
 // Marks the calling thread as being inside a function of NCCL's, while it lives.
 class InsideForeign {

@@ -196,6 +196,16 @@ FAKE ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void*, size_t size, nc
   *window = reinterpret_cast<ncclWindow_t>(comm);
   return note("CommWindowRegister", size, flags);
 }
+FAKE ncclResult_t ncclCommMemStats(ncclComm_t, ncclCommMemStat_t stat, uint64_t* value) {
+  *value = 4096;
+  return note("CommMemStats", static_cast<int>(stat));
+}
+FAKE ncclResult_t ncclCommSuspend(ncclComm_t, int flags) {
+  return note("CommSuspend", flags);
+}
+FAKE ncclResult_t ncclCommResume(ncclComm_t) {
+  return note("CommResume");
+}
 FAKE ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   return window == reinterpret_cast<ncclWindow_t>(comm) ? note("CommWindowDeregister") : ncclInvalidArgument;
 }

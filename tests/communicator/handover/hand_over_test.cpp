@@ -240,8 +240,26 @@ TEST(HandOver, OldReleasesGetWhatTheyLackFromPairsInProcesses) {
                        member.expect(ncclCommWindowRegister(comm, buffer, 64, &window, 0), "window",
                                      ncclInvalidUsage);
                        member.expectError("window", {"NCCL 2.19.3", "has no ncclCommWindowRegister"});
+                       member.expect(ncclCommResume(comm), "resume", ncclInvalidUsage);
+                       member.expectError("resume", {"NCCL 2.19.3", "has no ncclCommResume"});
                      },
                      FAKE_NCCL_219));
+}
+
+TEST(HandOver, MemoryIsTheirsInProcesses) {
+  asProcesses(2, apart([](Member& member) {
+                (void)calls();
+                uint64_t bytes = 0;
+                member.expect(ncclCommMemStats(member.comm, ncclStatGpuMemTotal, &bytes), "memory");
+                member.check(bytes == 4096, "not their number");
+                member.expect(ncclCommSuspend(member.comm, 0), "no flags", ncclInvalidArgument);
+                member.expect(ncclCommSuspend(member.comm, NCCL_SUSPEND_MEM), "suspend");
+                member.expect(ncclCommResume(member.comm), "resume");
+                const std::string wanted = "CommMemStats(" + std::to_string(ncclStatGpuMemTotal) +
+                                           ") CommSuspend(" + std::to_string(NCCL_SUSPEND_MEM) +
+                                           ") CommResume() ";
+                expectCalls(member, wanted.c_str());
+              }));
 }
 
 TEST(HandOver, RegistrationsAndOperatorsAreTheirsInProcesses) {
