@@ -317,7 +317,9 @@ double predictOverHosts(const Descriptor& row, const Request& request, const Mac
   // One link that is as fast as all of a host's is bound by the card, and says nothing of the processor.
   constexpr double kApart = 1.3;
   const double ofProcessor = links.hostRate > kApart * links.rate ? links.rate : HostLinks().rate;
-  const int senders = toAll ? std::max(1, machine.perHost) : 1;
+  // A ring and a chain leave each host once. Pairs and the edges of a tree leave it from every rank.
+  const bool leavesFromAll = toAll || row.algorithm == Algorithm::kTree;
+  const int senders = leavesFromAll ? std::max(1, machine.perHost) : 1;
   const double byProcessor = cost.wireBytes / std::max(ofProcessor, links.rate) * crowding;
   const double byCard = std::max(cost.wireBytes / links.rate, senders * cost.wireBytes / links.hostRate);
   const double local = cost.localBytes / kHost.local * crowding;

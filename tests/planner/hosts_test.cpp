@@ -1,6 +1,8 @@
 // Plans for ranks of several hosts, which share no memory.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "planner/planner_examples.hpp"
 
 namespace stretto::planner {
@@ -78,6 +80,20 @@ TEST(Hosts, ArePlannedByTheLinksOfTheTable) {
   EXPECT_NEAR(predicted(large), 1.5 * (64 << 20) / 120, 0.2 * 1.5 * (64 << 20) / 120);
   EXPECT_GT(predicted(large), 5 * usualOfLarge);
   EXPECT_NE(table.value().absenceOf(small, machine).find("the table's links"), std::string::npos);
+}
+
+// Where a host's card is the bound, algorithms that leave it from every rank take as many times as long.
+TEST(Hosts, ShareTheirCard) {
+  Machine machine = exampleHosts();
+  machine.hostLinks = {20, 3, 120, 120, true};
+  const Request request = exampleRequest(Collective::kAllReduce, size_t{64} << 20, 4);
+  std::map<Algorithm, double> predicted;
+  for (const Candidate& one : explain(request, machine, tableOf(""), {}))
+    if (one.possible) predicted[one.plan.algorithm] = one.plan.predictedMicroseconds;
+  // Two hosts of two ranks: a tree's edges carry twice the buffer out of a host, once for each rank of it.
+  EXPECT_NEAR(predicted[Algorithm::kTree], 2.0 * 2 * (64 << 20) / 120, 0.1 * 2 * 2 * (64 << 20) / 120);
+  EXPECT_NEAR(predicted[Algorithm::kRing], 1.5 * (64 << 20) / 120, 0.1 * 1.5 * (64 << 20) / 120);
+  EXPECT_NEAR(predicted[Algorithm::kStages], 1.0 * (64 << 20) / 120, 0.1 * (64 << 20) / 120);
 }
 
 // Ranks whose links differ would plan differently.
