@@ -29,6 +29,11 @@ ncclResult_t refuseMulticast(const char* function) {
                      function));
 }
 
+// Before that nobody knows where the other ranks are.
+bool isConnected(communicator::Communicator& communicator) {
+  return communicator.health().state() != communicator::State::kInitialising;
+}
+
 // Ranks of one host reach each other's memory. All teams are as large as that, and of consecutive ranks.
 int teamSize(const communicator::Communicator& communicator) {
   const int size = communicator.places().largestTeam();
@@ -36,7 +41,7 @@ int teamSize(const communicator::Communicator& communicator) {
 }
 
 Status describe(communicator::Communicator& communicator, ncclCommProperties_t& known) {
-  if (!communicator.self().seated()) return Status{Code::kInProgress};
+  if (!communicator.self().seated() || !isConnected(communicator)) return Status{Code::kInProgress};
   known.rank = communicator.self().rank();
   known.nRanks = communicator.self().ranks();
   known.cudaDev = known.nvmlDev = std::max(0, communicator.self().config().device);
@@ -51,19 +56,20 @@ Status describe(communicator::Communicator& communicator, ncclCommProperties_t& 
 
 constexpr ncclTeam_t kNoTeam = {0, -1, 0};
 
-const communicator::Communicator* seated(const char* function, ncclComm_t comm) {
-  const communicator::Communicator* const communicator = find(comm, function);
-  return communicator != nullptr && communicator->self().seated() ? communicator : nullptr;
+communicator::Communicator* seated(const char* function, ncclComm_t comm) {
+  communicator::Communicator* const communicator = find(comm, function);
+  const bool known = communicator != nullptr && communicator->self().seated() && isConnected(*communicator);
+  return known ? communicator : nullptr;
 }
 
 ncclTeam_t everybody(const char* function, ncclComm_t comm) {
-  const auto* const communicator = seated(function, comm);
+  auto* const communicator = seated(function, comm);
   if (communicator == nullptr) return kNoTeam;
   return {communicator->self().ranks(), communicator->self().rank(), 1};
 }
 
 ncclTeam_t near(const char* function, ncclComm_t comm) {
-  const auto* const communicator = seated(function, comm);
+  auto* const communicator = seated(function, comm);
   if (communicator == nullptr) return kNoTeam;
   const int size = teamSize(*communicator);
   return {size, communicator->self().rank() % size, 1};
@@ -71,7 +77,7 @@ ncclTeam_t near(const char* function, ncclComm_t comm) {
 
 // The ranks with this one's place in all near teams.
 ncclTeam_t rail(const char* function, ncclComm_t comm) {
-  const auto* const communicator = seated(function, comm);
+  auto* const communicator = seated(function, comm);
   if (communicator == nullptr) return kNoTeam;
   const int size = teamSize(*communicator);
   return {communicator->self().ranks() / size, communicator->self().rank() / size, size};

@@ -1,6 +1,7 @@
 #include "planner/model.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "planner/cuda_model.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
@@ -294,7 +295,27 @@ double firstChunk(const Request& request, uint32_t chunkBytes) {
 struct Load {
   algorithms::Cost cost;
   double crowding = 1;
+  int together = 1;  // ranks of a host that do the same at once
 };
+
+// Bytes that leave the host that sends most of them. Ranks are taken to be numbered host by host.
+double bytesOffHost(const Descriptor& row, const Request& request, const Machine& machine, const Load& load) {
+  const int perHost = (request.ranks + machine.hosts - 1) / machine.hosts;
+  const double bytes = load.cost.wireBytes * load.together;
+  if (row.algorithm == Algorithm::kPairwise && request.ranks > 1)
+    return bytes * perHost * (request.ranks - perHost) / (request.ranks - 1);
+  if (row.algorithm != Algorithm::kTree) return bytes;  // a ring and a chain leave each host once
+  constexpr int kArity = 2;
+  std::vector<int> edges(static_cast<size_t>(machine.hosts));
+  for (int rank = 1; rank < request.ranks; ++rank) {
+    const int here = rank / perHost, above = (rank - 1) / kArity / perHost;
+    if (here == above) continue;
+    ++edges[static_cast<size_t>(here)];
+    ++edges[static_cast<size_t>(above)];
+  }
+  // Each edge carries the buffer, up, down, or both; a host's end of it sends in one of the two directions.
+  return *std::max_element(edges.begin(), edges.end()) * static_cast<double>(request.bytes) * load.together;
+}
 
 // Over a net a rank's processor moves bytes into sockets and out of them, while the hosts' cards move them
 // from host to host: the slower of both decides. A link holds several chunks, so that those behind the first
@@ -317,25 +338,23 @@ double predictOverHosts(const Descriptor& row, const Request& request, const Mac
   // One link that is as fast as all of a host's is bound by the card, and says nothing of the processor.
   constexpr double kApart = 1.3;
   const double ofProcessor = links.hostRate > kApart * links.rate ? links.rate : HostLinks().rate;
-  // A ring and a chain leave each host once. Pairs and the edges of a tree leave it from every rank.
-  const bool leavesFromAll = toAll || row.algorithm == Algorithm::kTree;
-  const int senders = leavesFromAll ? std::max(1, machine.perHost) : 1;
   const double byProcessor = cost.wireBytes / std::max(ofProcessor, links.rate) * crowding;
-  const double byCard = std::max(cost.wireBytes / links.rate, senders * cost.wireBytes / links.hostRate);
+  const double byCard =
+      std::max(cost.wireBytes / links.rate, bytesOffHost(row, request, machine, load) / links.hostRate);
   const double local = cost.localBytes / kHost.local * crowding;
   return kHost.fixed + waiting + std::max(byProcessor, byCard) + local;
 }
 
-// `crowding`: ranks of all hosts for each core.
+// `crowding`: ranks of all hosts for each core. `together`: ranks of a host that do the same at once.
 double predictAmong(const Descriptor& row, const Request& request, const Machine& machine,
-                    uint32_t chunkBytes, double crowding) {
+                    uint32_t chunkBytes, double crowding, int together = 1) {
   const Way way = wayOf(row);
   const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
   const algorithms::Cost cost =
       algorithms::costOf(row, ranks, static_cast<double>(request.bytes), machine.directions);
   if (machine.hosts > 1) {
-    return predictOverHosts(row, request, machine, chunkBytes, {cost, crowding}) + passOfNorm(row, request) +
-           normTime(request) * std::max(1.0, crowding);
+    return predictOverHosts(row, request, machine, chunkBytes, {cost, crowding, together}) +
+           passOfNorm(row, request) + normTime(request) * std::max(1.0, crowding);
   }
   const double hop = hopTime(way, ranks - 1, crowding);
   const double turns = turnsOf(row, request, chunkBytes);
@@ -382,7 +401,6 @@ Stage completed(Stage stage, const Request& request, const Machine& machine) {
   Machine part = machine;
   part.hosts = stage.between ? machine.hosts : 1;
   part.perHost = 1;
-  part.hostLinks.hostRate /= machine.perHost;  // one rank's part, as all of a host send at once
   part.linkChunk = stage.between ? machine.farChunk : machine.nearChunk;
   stage.ranks = stage.between ? machine.hosts : machine.perHost;
   stage.chunkBytes = toGrain(part.linkChunk);
@@ -391,7 +409,7 @@ Stage completed(Stage stage, const Request& request, const Machine& machine) {
   own.bytes = stage.bytes;
   own.ranks = stage.ranks;
   stage.microseconds = predictAmong(rowOf(stage.collective, stage.algorithm), own, part, stage.chunkBytes,
-                                    crowdingOf(request, machine));
+                                    crowdingOf(request, machine), machine.perHost);
   return stage;
 }
 

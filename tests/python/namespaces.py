@@ -138,11 +138,16 @@ def _cable(spaces: list[str], device: str) -> None:
         _must("-n", switch, "link", "set", port, "up")
 
 
+def this_host(folder: Path, hosts: int) -> Network:
+    """This host under several names."""
+    return Network([f"127.0.0.{last}" for last in range(1, hosts + 1)], {}, _shell(folder, {}))
+
+
 @contextlib.contextmanager
 def network(folder: Path, *, interfaces: int = 1, hosts: int = 2) -> Iterator[Network]:
     """Hosts 10.77.0.1, 10.77.0.2 and so on, each with eth0, eth1 and so on (10.77.1.x on eth1)."""
     if not can_be_made():
-        yield Network([f"127.0.0.{last}" for last in range(1, hosts + 1)], {}, _shell(folder, {}))
+        yield this_host(folder, hosts)
         return
     names = [f"10.77.0.{last}" for last in range(1, hosts + 1)]
     spaces = {name: f"stretto-{os.getpid()}-{number}" for number, name in enumerate(names)}

@@ -55,12 +55,27 @@ class Agents:
         """Lets time pass. Agents that hear nothing of us for a minute end."""
         self._until(lambda: False, seconds)
 
-    def ask(self, commands: Mapping[str, Command], seconds: float) -> dict[str, Answer]:
+    def ask(self, commands: Mapping[str, Command], seconds: float, all_or_none: bool = False) -> dict[str, Answer]:
+        """Waits until all have answered or are gone; `all_or_none`: or until one is gone or answers with an error,
+        because the others may wait for that one.
+        """
         asked = [name for name in commands if name not in self.gone]
+
+        def fails(name: str) -> bool:
+            return name in self.gone or "error" in self._answers.get(name, ())
+
         self._answers = {}
         for name in asked:
             self._where.tell(self.names.index(name), json.dumps(commands[name]).encode() + b"\n")
-        self._until(lambda: all(name in self._answers or name in self.gone for name in asked), seconds)
+        self._until(
+            lambda: (
+                all(name in self._answers or name in self.gone for name in asked)
+                or (all_or_none and any(fails(name) for name in commands))
+            ),
+            seconds,
+        )
+        if all_or_none and any(fails(name) for name in commands):
+            return dict(self._answers)
         for name in asked:
             if name not in self._answers and name not in self.gone:
                 self._lose(name, f"it did not do {commands[name]['do']!r} within {seconds:g} s")

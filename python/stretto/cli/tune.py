@@ -260,7 +260,7 @@ def _tune_hosts(given: Given) -> None:
     try:
         tune_hosts(reach, given.quick, given.output, given.json)
     except KeyboardInterrupt:
-        stop("tune: interrupted; nothing runs on any host any more and no table was written", 130)
+        stop("tune: interrupted; nothing runs on any host any more, and the table was not written everywhere", 130)
 
 
 @with_flags(Given, FLAGS, context=True)

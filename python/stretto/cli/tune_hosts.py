@@ -10,18 +10,18 @@ from stretto.cli.output import console, emit, stop, table
 from stretto.cli.reach import Reach
 from stretto.cli.working import Working
 
-# A pair of hosts takes a few seconds. At 1 Mbit/s its messages of 1 MB take 8 s each.
+# A pair of hosts takes a few seconds; a quarter of an hour at 1 Mbit/s, where a message of 1 MB takes 8 s.
 _MEET_SECONDS = 30.0
-_SECONDS_OF_A_PAIR = 600.0
+_SECONDS_OF_A_PAIR = 1800.0
 _WRITE_SECONDS = 30.0
 _MOST_TOGETHER = 4  # ranks of a host that send at once
 
 
 def _ask(crew: Agents, commands: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, Any]]:
     """What all of them answer. Ends the command with the reason of the first that does not."""
-    answers = crew.ask(commands, seconds)
-    for name in commands:
-        problem = crew.gone.get(name) or answers[name].get("error")
+    answers = crew.ask(commands, seconds, all_or_none=True)
+    problems = {name: crew.gone.get(name) or answers.get(name, {}).get("error") for name in commands}
+    for name, problem in problems.items():
         if problem is not None:
             stop(f"tune: {name}: {problem}", 1)
     return answers

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,17 +32,26 @@ _SMALL_CHUNK, _CHUNK = 4096, 65536
 _CHUNKED = 1 << 20
 _LEAST, _MOST = 1 << 20, 64 << 20
 _MESSAGE_SECONDS = 0.1
+_PATIENCE = 300.0  # seconds that the ranks of a host wait for each other before an exchange
 _LEAST_US = 0.01  # of a chunk: two times that hardly differ may do so the wrong way round
 
 
-def _took_us(run: Callable[[], object], times: int, divisor: int = 1) -> float:
-    """The first quartile: what a link does while little else disturbs the two ends."""
+def _all_us(run: Callable[[], object], times: int) -> list[float]:
     found = []
     for _ in range(times):
         began = time.perf_counter()
         run()
-        found.append((time.perf_counter() - began) * 1e6 / divisor)
-    return statistics.quantiles(found, n=4)[0]
+        found.append((time.perf_counter() - began) * 1e6)
+    return found
+
+
+def _usual(times: list[float]) -> float:
+    """The first quartile: what a link does while little else disturbs the two ends."""
+    return statistics.quantiles(times, n=4)[0]
+
+
+def _took_us(run: Callable[[], object], times: int) -> float:
+    return _usual(_all_us(run, times))
 
 
 class Pair:
@@ -68,7 +78,7 @@ class Pair:
     def hop_us(self) -> float:
         word, rounds = np.zeros(8, np.uint8), 20
         self._there_and_back(word, word, rounds)  # connects
-        return _took_us(lambda: self._there_and_back(word, word, rounds), 3 * self._turns, 2 * rounds)
+        return _took_us(lambda: self._there_and_back(word, word, rounds), 3 * self._turns) / (2 * rounds)
 
     def message_us(self) -> float:
         there, back = np.zeros(_CHUNKED, np.uint8), np.zeros(8, np.uint8)
@@ -83,13 +93,17 @@ class Pair:
         more = _CHUNKED // _SMALL_CHUNK - _CHUNKED // _CHUNK
         return max(_LEAST_US, (took[_SMALL_CHUNK] - took[_CHUNK]) / more)
 
-    def exchange_us(self, bytes: int) -> float:
-        """Both ways at once. What comes is verified once."""
+    def exchanges_us(self, bytes: int, begins: Callable[[], object] = lambda: None) -> list[float]:
+        """Both ways at once, several times. What comes is verified once. `begins` is called before each."""
         sent, received = self._pattern(bytes, self._comm.rank), np.zeros(bytes, np.uint8)
         self._exchange(sent, received)
         if not np.array_equal(received, self._pattern(bytes, self._peer)):
             raise stretto.InternalError(f"{bytes} bytes from rank {self._peer} came with other contents")
-        return _took_us(lambda: self._exchange(sent, received), self._turns)
+        times = []
+        for _ in range(self._turns):
+            begins()
+            times += _all_us(lambda: self._exchange(sent, received), 1)
+        return times
 
     def long_message(self) -> int:
         """So many bytes that an exchange lasts for a while. Both sides come to the same."""
@@ -133,14 +147,17 @@ class Host:
         self._alone, self._together = (bytes.fromhex(text) for text in command["ids"])
         self._turns = 5 if command["quick"] else 15
         self._bytes: dict[int, int] = {}
+        self._start = threading.Barrier(self._width)
 
     def measure(self) -> list[dict[str, Any]]:
         """The pairs in which this host is the lower one."""
         found = self._one_rank()
-        took = [max(times) for times in zip(*run_threads(self._width, self._of_several), strict=True)]
-        rates = [self._width * self._bytes[peer] / us for peer, us in zip(self._bytes, took, strict=True)]
-        named = dict(zip(self._bytes, rates, strict=True))
-        return [{**pair, "host_bytes_per_us": round(named[pair["to"]], 3)} for pair in found]
+        together = run_threads(self._width, self._of_several)
+        rates = {}
+        for peer, bytes in self._bytes.items():
+            slowest_of_each = [max(times) for times in zip(*(one[peer] for one in together), strict=True)]
+            rates[peer] = self._width * bytes / _usual(slowest_of_each)
+        return [{**pair, "host_bytes_per_us": round(rates[pair["to"]], 3)} for pair in found]
 
     def _peers(self, comm: stretto.Communicator) -> Iterator[int]:
         """The other host of each pair with this one, when it is that pair's turn."""
@@ -157,23 +174,27 @@ class Host:
                 pair = Pair(comm, peer, self._turns)
                 hop, message = pair.hop_us(), pair.message_us()
                 self._bytes[peer] = pair.long_message()
-                rate = self._bytes[peer] / pair.exchange_us(self._bytes[peer])
+                rate = self._bytes[peer] / _usual(pair.exchanges_us(self._bytes[peer]))
                 if self._host < peer:
                     times = {"hop_us": round(hop, 3), "message_us": round(message, 3)}
                     found.append({"from": self._host, "to": peer, **times, "bytes_per_us": round(rate, 3)})
         return found
 
-    def _of_several(self, thread: int) -> list[float]:
-        """What an exchange with each peer takes one of several ranks of this host."""
+    def _of_several(self, thread: int) -> dict[int, list[float]]:
+        """What exchanges with each peer take one of several ranks of this host, which begin each together."""
         rank, ranks = self._host * self._width + thread, self._hosts * self._width
         with stretto.init(rank=rank, ranks=ranks, unique_id=self._together) as comm:
-            return [
-                Pair(comm, peer * self._width + thread, self._turns).exchange_us(self._bytes[peer])
-                for peer in self._peers(comm)
-            ]
+            found = {}
+            for peer in self._peers(comm):
+                pair = Pair(comm, peer * self._width + thread, self._turns)
+                found[peer] = pair.exchanges_us(self._bytes[peer], self._begin_together)
+            return found
+
+    def _begin_together(self) -> None:
+        self._start.wait(_PATIENCE)
 
 
-def _obey(command: Command) -> Answer:
+def obey(command: Command) -> Answer:
     try:
         if command["do"] == "meet":
             ids = [stretto.unique_id().hex() for _ in range(2)] if command["makes"] else []
@@ -183,6 +204,8 @@ def _obey(command: Command) -> Answer:
             table.write(path, command["document"])
             return {"path": str(path)}
         return {"pairs": Host(command).measure()}
+    except threading.BrokenBarrierError:
+        return {"error": "the ranks of this host do not begin together: one of them has failed, or is stuck"}
     except (OSError, stretto.StrettoError) as problem:
         return {"error": str(problem) or type(problem).__name__}
 
@@ -191,9 +214,10 @@ def main() -> int:
     from stretto.bench.job import terminable
 
     line = Line()
+    os.environ.pop("STRETTO_TABLE", None)  # that of before is not what is measured, and may not be on all hosts
     with terminable():
         for command in line.commands():
-            line.say(_obey(command))
+            line.say(obey(command))
     return 0
 
 

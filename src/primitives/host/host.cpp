@@ -385,17 +385,12 @@ uint64_t Patience::sleepMicroseconds(double waitedSeconds) const {
   return !late_ && left > 0 && left < static_cast<double>(most) ? static_cast<uint64_t>(left) + 1 : most;
 }
 
-void Host::wonderNowAndThen(const RankSet& peers, double seconds) const {
-  const uint64_t now = platform::ticks();
-  if (wonderedTicks_ != 0 && platform::tickSeconds(elapsed(now, wonderedTicks_)) < seconds) return;
-  wonderedTicks_ = now;
-  wonder(peers);
-}
-
 Status Patience::sleepStep() {
   WindowHeader& window = host_.header();
   constexpr double kDoubtfulSeconds = 0.03;  // after which it is looked whether the wait can end at all
-  constexpr double kAskSeconds = 0.25;       // after which those are asked who cannot be looked at
+  // After which those are asked who cannot be looked at. The questions take the network that the data wait
+  // for, so that waits of an operation that merely goes on should not come to them.
+  constexpr double kAskSeconds = 0.25;
   if (!armed_) {
     armed_ = true;
     publish();
@@ -424,8 +419,8 @@ Status Patience::sleepStep() {
   if (waitedSeconds > kDoubtfulSeconds) {
     // What one of many ranks asks all hear of, so each asks the less often.
     const double pauses = std::max(1.0, static_cast<double>(host_.ranks()) / kMaxRanks);
-    if (waitedSeconds > std::max(wonderSeconds_, kAskSeconds * pauses)) {
-      host_.wonderNowAndThen(awaited_.ranks(host_.ranks()), kAskSeconds * pauses);
+    if (waitedSeconds > std::max({wonderSeconds_, kAskSeconds, kDoubtfulSeconds * pauses})) {
+      host_.wonder(awaited_.ranks(host_.ranks()));
       wonderSeconds_ = waitedSeconds + std::clamp(waitedSeconds, kAskSeconds, 1.0) * pauses;
     }
     STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));

@@ -279,11 +279,8 @@ class Host {
 
  protected:
   // For backends that reach some peers by other ways (links/net/spread_host.hpp).
-  // Finds out how those of `peers` are whose windows are not here.
+  // Now and then in a long wait: to find out how those of `peers` are whose windows are not here.
   virtual void wonder(const RankSet& /*peers*/) const {}
-  // The same in a long wait, but at most once in so many seconds, whichever waits they are: what one rank
-  // asks goes to all of them, over the network that the data wait for.
-  void wonderNowAndThen(const RankSet& peers, double seconds) const;
   // Whether what a peer sent before it left may still come, however long that takes.
   virtual bool isOnItsWay(int /*peer*/) const { return false; }
   void noteSlowWait() { ++counters_.slow; }
@@ -354,7 +351,6 @@ class Host {
   uint64_t sequence_ = 0;
   bool ringDue_ = false;
   WaitCounters counters_;
-  mutable uint64_t wonderedTicks_ = 0;  // when others were asked last; 0: never
   LinkCursors cursors_[kMaxRanks];
   // reduceLines unpacks here: the small place for most calls; the big one grows at need.
   alignas(kMailboxBytes) std::byte lineScratch_[kMaxRanks * 128];
