@@ -35,8 +35,8 @@ bool isConnected(communicator::Communicator& communicator) {
 }
 
 // Ranks of one host reach each other's memory. All teams are as large as that, and of consecutive ranks.
-int teamSize(const communicator::Communicator& communicator) {
-  const int size = communicator.places().largestTeam();
+int teamSize(communicator::Communicator& communicator) {
+  const int size = communicator.windows().largestTeam();
   return size > 0 ? size : communicator.self().ranks();
 }
 

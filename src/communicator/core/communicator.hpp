@@ -69,8 +69,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status run(std::span<const Operation> operations, uint64_t turn);
 
   const Identity& self() const { return self_; }
-  // Once it is connected. Of no ranks where NCCL serves them.
-  const links::net::HostMap& places() const { return connections_.places; }
   Health& health() { return health_; }
   Queue& queue() { return queue_; }
   Children& children() { return children_; }

@@ -48,6 +48,8 @@ class ControlPlane {
   WindowHeader* header() const { return header_.load(); }
   // Some ranks are on other hosts, and are shown views of the header.
   bool isSpread() const { return spread_; }
+  // Once all are connected.
+  const links::net::HostMap& places() const { return connections_.places; }
 
   // Words in the header: why this rank fails, what ends its operations, who is lost, and how it leaves.
   void sayFailed(Status why);

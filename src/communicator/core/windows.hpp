@@ -28,6 +28,8 @@ class SharedWindows {
     return host.isOpen() && areOfOneHost() && (!submission_.device().isOpen() || self_.ranks() > 1);
   }
   bool areOfOneHost() const { return !plane_.isSpread(); }
+  // Ranks in groups of so many are neighbours of one host (HostMap::largestTeam); 0 where NCCL serves them.
+  int largestTeam() const { return plane_.places().largestTeam(); }
   // Collective. `handle` is the user's name for it; `refused` is what this rank tells all others instead of a
   // buffer.
   Status add(const void* handle, void* buffer, size_t bytes, Status refused);
