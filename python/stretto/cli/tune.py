@@ -253,12 +253,12 @@ def _options(given: Given) -> Options:
     return options
 
 
-def _tune_hosts(given: Given) -> None:
-    from stretto.cli.tune_hosts import tune_hosts
+def _tune_links(given: Given) -> None:
+    from stretto.cli.tune_hosts import tune_links
 
     reach = Reach(given.hosts or "", given.env or [], given.remote_shell, given.remote_python, given.reach)
     try:
-        tune_hosts(reach, given.quick, given.output, given.json)
+        tune_links(reach, given.quick, given.output, given.json)
     except KeyboardInterrupt:
         stop("tune: interrupted; nothing runs on any host any more, and the table was not written everywhere", 130)
 
@@ -285,7 +285,7 @@ def tune(context: typer.Context, **flags: Any) -> None:
     path = given.output or tables.default_path()
     _expect_targets(given)
     if given.hosts is not None:
-        _tune_hosts(given)
+        _tune_links(given)
         return
     try:
         options = _options(given)

@@ -57,7 +57,7 @@ def _show(pairs: list[dict[str, Any]], links: dict[str, float], path: Path, name
     console.print(f"export STRETTO_TABLE={path}", soft_wrap=True)
 
 
-def tune_hosts(reach: Reach, quick: bool, output: Path | None, json: str | None) -> None:
+def tune_links(reach: Reach, quick: bool, output: Path | None, json: str | None) -> None:
     """Writes the table at `output`, here and at the same path on each host."""
     from stretto.errors import StrettoError
     from stretto.tuning import table as tables
