@@ -291,10 +291,10 @@ double firstChunk(const Request& request, uint32_t chunkBytes) {
   return std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
 }
 
-// What an operation does whoever the ranks are, and how many of them there are for each core.
+// What one rank does in an operation, and with how many ranks it shares its core and its host's network card.
 struct Load {
   algorithms::Cost cost;
-  double crowding = 1;
+  double crowding = 1;  // ranks for each core
   int together = 1;  // ranks of a host that do the same at once
 };
 
@@ -335,7 +335,8 @@ double predictOverHosts(const Descriptor& row, const Request& request, const Mac
     const double first = firstChunk(request, chunkBytes) / links.rate;
     waiting = cost.hops * hop + further + std::max(0.0, cost.hops - 1) * first;
   }
-  // One link that is as fast as all of a host's is bound by the card, and says nothing of the processor.
+  // If one link alone is about as fast as all links of a host together, the card limits both. The measured
+  // rate then says nothing of the processor, and the rate of loopback is taken for it.
   constexpr double kApart = 1.3;
   const double ofProcessor = links.hostRate > kApart * links.rate ? links.rate : HostLinks().rate;
   const double byProcessor = cost.wireBytes / std::max(ofProcessor, links.rate) * crowding;
