@@ -295,7 +295,7 @@ double firstChunk(const Request& request, uint32_t chunkBytes) {
 struct Load {
   algorithms::Cost cost;
   double crowding = 1;  // ranks for each core
-  int together = 1;  // ranks of a host that do the same at once
+  int together = 1;     // ranks of a host that do the same at once
 };
 
 // Bytes that leave the host that sends most of them. Ranks are taken to be numbered host by host.

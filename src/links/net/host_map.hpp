@@ -34,8 +34,9 @@ class HostMap {
                                   [&](const auto& host) { return host.size() == hosts_[0].size(); });
     return even && !hosts_.empty() ? static_cast<int>(hosts_[0].size()) : 0;
   }
-  // The size of NCCL's LSA teams: ranks 0 to size - 1, size to 2 size - 1 and so on are each on one host. It is
-  // the greatest common divisor of the lengths of all runs of consecutive ranks on one host. 0 without ranks.
+  // The size of NCCL's LSA teams: ranks 0 to size - 1, size to 2 size - 1 and so on are each on one host. It
+  // is the greatest common divisor of the lengths of all runs of consecutive ranks on one host. 0 without
+  // ranks.
   int largestTeam() const {
     int divisor = 0, run = 0;
     for (size_t rank = 0; rank < hostOf_.size(); ++rank) {
