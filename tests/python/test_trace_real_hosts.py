@@ -65,7 +65,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     (folder / "job.py").write_text(JOB)
     with network(folder) as hosts:
         run = [*STRETTO, "run", "-n", str(RANKS // 2), *hosts.options(), str(folder / "job.py")]
-        done = stretto("trace", "record", "-o", folder / "all", "--", *run, STRETTO_ALGO="")
+        done = stretto("trace", "record", "-o", folder / "all", "--", *run, STRETTO_ALGO="stages")
     assert done.returncode == 0, done.stderr
     folders = [folder / "first", folder / "second"]
     for file in (folder / "all").glob("*.rec"):
