@@ -44,11 +44,21 @@ void Order::learn(int thread, std::span<const Knowledge* const> from) {
   if (all.size() > 1) knows.others = joined(all);
 }
 
+Order::Written& Order::writtenAt(uintptr_t word) {
+  const uintptr_t number = word * kGrain / kPage;
+  if (lastWritten_.words == nullptr || lastWritten_.number != number) {
+    auto& page = written_[number];
+    if (page == nullptr) page = std::make_unique<WrittenPage>();
+    lastWritten_ = {number, page.get()};
+  }
+  return (*lastWritten_.words)[word % (kPage / kGrain)];
+}
+
 void Order::plainStore(int thread, const void* at, size_t bytes) {
   const uint32_t number = ++of(thread).knows.own;
   const auto begin = reinterpret_cast<uintptr_t>(at);
   for (uintptr_t word = begin / kGrain; word < (begin + bytes + kGrain - 1) / kGrain; ++word) {
-    written_[word] = {thread, number};
+    writtenAt(word) = {thread, number};
   }
 }
 
@@ -56,11 +66,11 @@ void Order::plainLoad(int thread, const void* at, size_t bytes) {
   const Clock& others = *of(thread).knows.others;
   const auto begin = reinterpret_cast<uintptr_t>(at);
   for (uintptr_t word = begin / kGrain; word < (begin + bytes + kGrain - 1) / kGrain; ++word) {
-    const auto found = written_.find(word);
-    if (found == written_.end() || found->second.by == thread) continue;
-    const auto by = static_cast<size_t>(found->second.by);
-    if (by < others.size() && others[by] >= found->second.number) continue;
-    if (race_.empty()) race_ = of(thread).name + " reads what " + of(found->second.by).name + " wrote";
+    const Written written = writtenAt(word);
+    if (written.by < 0 || written.by == thread) continue;
+    const auto by = static_cast<size_t>(written.by);
+    if (by < others.size() && others[by] >= written.number) continue;
+    if (race_.empty()) race_ = of(thread).name + " reads what " + of(written.by).name + " wrote";
     return;
   }
 }
@@ -68,18 +78,32 @@ void Order::plainLoad(int thread, const void* at, size_t bytes) {
 void Order::store(int thread, const void* at, Scope scope) {
   const auto word = reinterpret_cast<uintptr_t>(at);
   if (const auto& fenced = of(thread).fenced[static_cast<size_t>(scope)]; fenced) {
-    told_[word] = *fenced;
-  } else {
-    told_.erase(word);
+    told_[word / kPage][word] = *fenced;
+  } else if (const auto page = told_.find(word / kPage); page != told_.end()) {
+    page->second.erase(word);
   }
 }
 
+const Order::Knowledge* Order::toldAt(const void* at) const {
+  const auto word = reinterpret_cast<uintptr_t>(at);
+  const auto page = told_.find(word / kPage);
+  if (page == told_.end()) return nullptr;
+  const auto found = page->second.find(word);
+  return found == page->second.end() ? nullptr : &found->second;
+}
+
+// Of what one thread knew at several times, the last includes the others.
 void Order::load(int thread, const void* at, Scope scope) {
-  const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
-  if (found == told_.end()) return;
-  const Knowledge& reported = found->second;
+  const Knowledge* const told = toldAt(at);
+  if (told == nullptr) return;
   auto& pending = of(thread).pending[static_cast<size_t>(scope)];
-  if (std::find(pending.begin(), pending.end(), reported) == pending.end()) pending.push_back(reported);
+  for (Knowledge& before : pending) {
+    if (before == *told) return;
+    if (before.thread != told->thread || before.own == told->own) continue;
+    if (before.own < told->own) before = *told;
+    return;
+  }
+  pending.push_back(*told);
 }
 
 void Order::relaxedStore(int thread, const void* at) {
@@ -96,18 +120,17 @@ void Order::sharedLoad(int thread, const void* at) {
 }
 
 void Order::releaseStore(int thread, const void* at) {
-  told_[reinterpret_cast<uintptr_t>(at)] = of(thread).knows;
+  const auto word = reinterpret_cast<uintptr_t>(at);
+  told_[word / kPage][word] = of(thread).knows;
 }
 
 void Order::acquireLoad(int thread, const void* at) {
-  const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
-  if (found == told_.end()) return;
-  const Knowledge& reported = found->second;
+  const Knowledge* const told = toldAt(at);
+  if (told == nullptr) return;
   Thread& self = of(thread);
-  if (self.acquired && *self.acquired == reported) return;  // who polls reads the same again and again
-  self.acquired = reported;
-  const Knowledge* const all[] = {&reported};
-  learn(thread, all);
+  if (self.acquired && *self.acquired == *told) return;  // who polls reads the same again and again
+  self.acquired = *told;
+  learn(thread, {&told, 1});
 }
 
 void Order::fence(int thread, Scope scope) {
@@ -149,12 +172,13 @@ void Order::hear(int thread, const Heard& heard) {
 }
 
 void Order::forget(const void* begin, size_t bytes) {
-  const auto first = reinterpret_cast<uintptr_t>(begin);
-  const uintptr_t last = first + bytes;
-  std::erase_if(written_, [&](const auto& each) {
-    return (each.first + 1) * kGrain > first && each.first * kGrain < last;
-  });
-  std::erase_if(told_, [&](const auto& each) { return each.first >= first && each.first < last; });
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(begin) + bytes + kPage - 1) / kPage;
+  for (uintptr_t page = first; page < end; ++page) {
+    written_.erase(page);
+    told_.erase(page);
+  }
+  lastWritten_ = {};
 }
 
 }  // namespace stretto::emulator

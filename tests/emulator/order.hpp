@@ -8,6 +8,7 @@
 // or a fence before a relaxed store, with whoever reads that store and has a fence behind or acquires.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,7 +45,7 @@ class Order {
   Heard together(std::span<const int> threads) const;
   void hear(int thread, const Heard& heard);
 
-  // The memory is another's now.
+  // The memory, whole pages of it, is another's now.
   void forget(const void* begin, size_t bytes);
 
   // What was found first; empty: nothing.
@@ -52,6 +53,7 @@ class Order {
 
  private:
   static constexpr uintptr_t kGrain = 8;
+  static constexpr uintptr_t kPage = 4096;
   // What a thread knew at some time: of others, which it shares with all who met where it met last, and its
   // own stores.
   struct Knowledge {
@@ -69,9 +71,10 @@ class Order {
     std::optional<Knowledge> acquired;  // last
   };
   struct Written {
-    int by;
-    uint32_t number;
+    int by = -1;  // nobody
+    uint32_t number = 0;
   };
+  using WrittenPage = std::array<Written, kPage / kGrain>;
   // What all of them know together.
   Heard joined(std::span<const Knowledge* const> all) const;
   void learn(int thread, std::span<const Knowledge* const> from);
@@ -79,11 +82,19 @@ class Order {
   void load(int thread, const void* at, Scope scope);
   Thread& of(int thread) { return threads_[static_cast<size_t>(thread)]; }
   const Thread& of(int thread) const { return threads_[static_cast<size_t>(thread)]; }
+  Written& writtenAt(uintptr_t word);
+  const Knowledge* toldAt(const void* at) const;
 
   std::unordered_map<uint64_t, int> numbers_;
   std::vector<Thread> threads_;
-  std::unordered_map<uintptr_t, Written> written_;
-  std::unordered_map<uintptr_t, Knowledge> told_;
+  // By page, so that memory is forgotten without a look at all other words.
+  std::unordered_map<uintptr_t, std::unique_ptr<WrittenPage>> written_;
+  std::unordered_map<uintptr_t, std::unordered_map<uintptr_t, Knowledge>> told_;
+  // The page that was asked for last.
+  struct {
+    uintptr_t number = 0;
+    WrittenPage* words = nullptr;
+  } lastWritten_;
   // Of the thread that heard last: those of one block know, and hear, the same.
   struct {
     Heard before;

@@ -84,7 +84,6 @@ struct NothingDiffers {
 
 // How long one thread has waited.
 struct WaitSoFar {
-  static constexpr uint32_t kPollsPerLook = 1024;
   uint32_t polls = 0;
   uint32_t deadline = 0;  // a tick; 0: none yet
 

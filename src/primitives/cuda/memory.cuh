@@ -127,6 +127,10 @@ __device__ inline void storeShared(uint32_t& word, uint32_t value) {
   *static_cast<volatile uint32_t*>(&word) = value;
 }
 
+// A thread that waits polls so often before it looks at the clock and at the host's word: about a millisecond
+// of a GPU.
+inline constexpr uint32_t kPollsPerLook = 1024;
+
 __device__ inline uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

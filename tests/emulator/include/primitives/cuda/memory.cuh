@@ -157,6 +157,9 @@ inline void storeShared(uint32_t& word, uint32_t value) {
   word = value;
 }
 
+// Threads poll one after the other here, thousands of them for each poll of one.
+inline constexpr uint32_t kPollsPerLook = 128;
+
 inline uint64_t nanoseconds() {
   return Machine::current().nanoseconds();
 }
