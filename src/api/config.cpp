@@ -58,6 +58,22 @@ Status checkMembers(const ncclConfig_t& config) {
               config.minCTAs, config.maxCTAs);
 }
 
+// How many bytes of a config are members of the release that the caller was built against. A struct with an
+// odd number of ints ends with padding, whose bytes can have any value; where a later release has a member in
+// that place, the size is the same and only the version tells.
+size_t lengthOf(const ncclConfig_t& given) {
+  constexpr struct {
+    unsigned since;
+    size_t begin;
+  } kInPadding[] = {{NCCL_VERSION(2, 17, 0), offsetof(ncclConfig_t, cgaClusterSize)},
+                    {NCCL_VERSION(2, 26, 0), offsetof(ncclConfig_t, trafficClass)},
+                    {NCCL_VERSION(2, 30, 5), offsetof(ncclConfig_t, graphStreamOrdering)}};
+  for (const auto& member : kInPadding) {
+    if (given.version < member.since) return std::min(given.size, member.begin);
+  }
+  return std::min(given.size, sizeof given);
+}
+
 }  // namespace
 
 Result<communicator::Config> parseConfig(const ncclConfig_t* given, communicator::Config defaults) {
@@ -74,7 +90,7 @@ Result<communicator::Config> parseConfig(const ncclConfig_t* given, communicator
                 given->size, given->size < kShortest ? 0 : given->magic, kMagic);
   }
   ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
-  std::memcpy(&known, given, std::min(given->size, sizeof known));
+  std::memcpy(&known, given, lengthOf(*given));
   STRETTO_TRY(checkMembers(known));
   auto words = std::make_shared<communicator::ForeignConfig>();
   words->values = known;

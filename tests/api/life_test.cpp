@@ -232,6 +232,26 @@ TEST(Config, OfOtherReleasesIsRead) {
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
+// Padding at the end, where a later release has a member: a program leaves there what it likes.
+TEST(Config, PaddingOfOtherReleasesIsNotRead) {
+  const Watchdog watchdog("configurations", 60);
+  const struct {
+    unsigned version;
+    size_t size;
+    int ncclConfig_t::*member;
+  } releases[] = {{NCCL_VERSION(2, 14, 3), 24, &ncclConfig_t::cgaClusterSize},
+                  {NCCL_VERSION(2, 30, 4), 96, &ncclConfig_t::graphStreamOrdering}};
+  for (const auto& release : releases) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.size = release.size;
+    config.version = release.version;
+    config.*release.member = 0x5a5a5a5a;
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << release.version << ": " << lastError();
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+}
+
 TEST(Config, ThatIsNoneIsRefused) {
   ncclComm_t comm = nullptr;
   const auto refused = [&](auto change, const std::vector<std::string>& words) {
