@@ -114,7 +114,7 @@ std::string toText(const SocketAddress& address) {
   }
   if (address.family == 6) {
     ::inet_ntop(AF_INET6, address.bytes, text, sizeof text);
-    return "[" + std::string(text) + "]:" + std::to_string(address.port);
+    return std::string("[") + text + "]:" + std::to_string(address.port);
   }
   return "no address";
 }
