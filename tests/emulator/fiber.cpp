@@ -18,20 +18,25 @@ constexpr uint64_t kUntouched = 0x5afe57acc5afe57a;
 
 // Stacks are made once, many at a time: a kernel has hundreds of threads, and a process may have no more than
 // some ten thousand mappings.
-std::vector<Stack>& idleStacks() {
-  static auto* const stacks = new std::vector<Stack>;  // kernels may run until the very end
-  return *stacks;
+constexpr size_t kAtOnce = 256;
+struct Stacks {
+  std::vector<Stack> idle;
+  std::vector<void*> blocks;  // of kAtOnce stacks each
+};
+Stacks& stacks() {
+  static auto* const all = new Stacks;  // kernels may run until the very end
+  return *all;
 }
 
 Stack takeStack() {
-  constexpr size_t kAtOnce = 256;
-  auto& idle = idleStacks();
+  auto& idle = stacks().idle;
   if (idle.empty()) {
     void* const memory = mmap(nullptr, kAtOnce * Stack::kBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       throw std::system_error(errno, std::generic_category(), "memory for the stacks of a kernel's threads");
     }
+    stacks().blocks.push_back(memory);
     for (size_t i = 0; i < kAtOnce; ++i) {
       idle.push_back({static_cast<std::byte*>(memory) + i * Stack::kBytes});
     }
@@ -51,7 +56,12 @@ Fiber::~Fiber() {
     fputs("a fiber has overrun its stack\n", stderr);
     std::abort();
   }
-  idleStacks().push_back(stack_);
+  stacks().idle.push_back(stack_);
+}
+
+void Fiber::freeStacks() {
+  for (void* const block : stacks().blocks) (void)munmap(block, kAtOnce * Stack::kBytes);
+  stacks() = {};
 }
 
 void Fiber::enter(unsigned high, unsigned low) {

@@ -29,6 +29,9 @@ class Fiber {
   // Back to whoever called resume(). Within a fiber alone.
   void pause();
 
+  // Gives back the memory of all stacks. Only while there is no fiber.
+  static void freeStacks();
+
  private:
   static void enter(unsigned high, unsigned low);
   void start();

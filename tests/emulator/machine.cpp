@@ -17,6 +17,9 @@ namespace {
 
 std::atomic<Machine*> gCurrent{nullptr};
 
+// So long without work, and the stacks of kernels that ran before are freed: the memory of a process in
+// between is what its program keeps.
+constexpr std::chrono::milliseconds kShortRest{1};
 constexpr uint64_t kQuiet = 8;             // rounds after which slow warps are not waited for
 constexpr uint64_t kVeryQuiet = 32;        // and after which time leaps, each round
 constexpr uint64_t kLeap = 1'000'000'000;  // nanoseconds
@@ -166,9 +169,20 @@ std::string Machine::complaint() const {
 
 Stream* Machine::makeStream() {
   const Call call(*this);
+  freeRetired();
   streams_.push_back(std::make_unique<Stream>());
-  streams_.back()->id = streams_.size();
+  streams_.back()->id = ++streamsMade_;
   return streams_.back().get();
+}
+
+void Machine::retire(Stream* stream) {
+  const Call call(*this);
+  stream->retired = true;
+  freeRetired();
+}
+
+void Machine::freeRetired() {
+  std::erase_if(streams_, [](const auto& each) { return each->retired && each->tasks.empty(); });
 }
 
 bool Machine::isIdle(const Stream* stream) {
@@ -217,7 +231,11 @@ void Machine::await(const std::function<bool()>& condition) {
 void Machine::drive() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || hasWork(); });
+    const auto isWanted = [this] { return ending_ || hasWork(); };
+    if (!changed_.wait_for(lock, kShortRest, isWanted)) {
+      Fiber::freeStacks();
+      changed_.wait(lock, isWanted);
+    }
     if (ending_) return;
     while (startTasks()) changed_.notify_all();
     if (!warps_.empty()) round();

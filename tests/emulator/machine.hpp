@@ -117,7 +117,8 @@ struct Grid {
 struct CUstream_st {
   uint64_t id = 0;
   std::deque<stretto::emulator::Task> tasks;
-  uint64_t launched = 0;                 // kernels
+  uint64_t launched = 0;  // kernels
+  bool retired = false;
   stretto::emulator::Order::Heard last;  // what the threads knew of the kernel that ended last
 };
 
@@ -150,6 +151,7 @@ class Machine {
   std::byte* find(const void* address, size_t* bytes = nullptr);
 
   Stream* makeStream();
+  void retire(Stream* stream);  // freed when what it has to do is done; not used by the caller any more
   bool isIdle(const Stream* stream);
   void launch(Stream* stream, LaunchSize size, std::function<void()> body);
   void enqueue(Stream* stream, std::function<void()> work, std::function<bool()> ready = {});
@@ -191,6 +193,7 @@ class Machine {
 
   void drive();
   bool hasWork() const;
+  void freeRetired();
   bool startTasks();
   bool startTasks(Stream& stream);
   void start(Grid& grid);
@@ -209,6 +212,7 @@ class Machine {
   std::mt19937_64 random_;
   Order order_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  uint64_t streamsMade_ = 0;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<Lane*> released_;  // by a barrier, in the step that is going on
   struct Allocation {

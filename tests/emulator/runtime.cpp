@@ -340,8 +340,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = Machine::current().makeStream();
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) {
-  return cudaSuccess;  // its work goes on
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Machine::current().retire(stream);
+  return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream = streamOf(stream);

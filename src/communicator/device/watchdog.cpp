@@ -76,6 +76,10 @@ void LaunchWatchdog::adopt(std::unique_ptr<DeviceSide> side) {
 
 std::unique_ptr<DeviceSide> LaunchWatchdog::letGo() {
   abortable_.store(nullptr);
+  {
+    const std::lock_guard lock(logMutex_);
+    log_ = {};
+  }
   const std::lock_guard lock(sideMutex_);
   return std::move(side_);
 }

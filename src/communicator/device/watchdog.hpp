@@ -32,6 +32,8 @@ class LaunchWatchdog {
       : self_(self), plane_(plane), health_(health), flight_(flight), connections_(connections) {}
 
   void adopt(std::unique_ptr<DeviceSide> side);
+  // Nothing is looked after any more. A communicator that was destroyed stays for those who call it late, so
+  // the log's memory goes here.
   std::unique_ptr<DeviceSide> letGo();
   // Null before the rank has a device side, and after.
   DeviceSide* side() const { return side_.get(); }
