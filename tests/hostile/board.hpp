@@ -77,6 +77,7 @@ struct Orders {
   std::atomic<uint32_t> command, done;
   std::atomic<int> number;   // of the plan's processes, that it is in this round
   std::atomic<bool> isLast;  // it ends after this one
+  std::atomic<long> heap;    // KiB that were allocated and not freed when it was done
 };
 
 struct Board {

@@ -119,6 +119,7 @@ void Conductor::startLasting(Lasting& process) const {
   Orders& orders = *process.orders;
   orders.isReady = orders.isLast = false;
   orders.done = orders.command = 0;
+  orders.heap = 0;
   process.id = start([this, &orders] {
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
@@ -133,11 +134,13 @@ void Conductor::startLasting(Lasting& process) const {
       const Plan plan = makePlan(board_->seed, options_);
       runProcess(plan, *board_, orders.number, options_.device);
       if (last % 16 == 0) malloc_trim(0);
+      const struct mallinfo2 heap = mallinfo2();
+      orders.heap = static_cast<long>((heap.uordblks + heap.hblkhd) / 1024);
       orders.done = last;
       if (orders.isLast) return;
     }
   });
-  process.leaks.begin(process.id);
+  process.leaks.begin(process.id, orders.heap, !options_.device);
 }
 
 void Conductor::startAllLasting() {

@@ -56,7 +56,7 @@ struct Totals {
   std::atomic<int64_t> longestDeath;                  // from a SIGKILL until the process has ended
   std::atomic<int64_t> longestAbort, longestRunning;  // of ncclCommAbort; of it without waits for a core
   std::atomic<long> replayed;                         // handshakes, by strangers
-  std::atomic<long> grown[5];                         // LeakWatch::grown(), the most of all processes
+  std::atomic<long> grown[6];                         // LeakWatch::grown(), the most of all processes
   std::atomic<bool> stop;
 };
 
@@ -64,12 +64,13 @@ struct Totals {
 class LeakWatch {
  public:
   struct Counts {
-    long descriptors, threads, mappings, shared, resident;  // the last two in KiB
+    long descriptors, threads, mappings, shared, heap, resident;  // the last three in KiB
   };
   static constexpr long Counts::*kCounts[] = {&Counts::descriptors, &Counts::threads, &Counts::mappings,
-                                              &Counts::shared, &Counts::resident};
+                                              &Counts::shared,      &Counts::heap,    &Counts::resident};
 
-  void begin(pid_t process);
+  // What is resident counts `byResident`.
+  void begin(pid_t process, const std::atomic<long>& heap, bool byResident);
   // After a round of it; "" or what it keeps.
   std::string look(uint64_t seed);
   std::string text() const;
@@ -81,6 +82,8 @@ class LeakWatch {
   bool isMore(const Counts& now) const;
 
   pid_t process_ = 0;
+  const std::atomic<long>* heap_ = nullptr;
+  bool byResident_ = true;
   long rounds_ = 0;
   Counts first_{}, recent_{}, grown_{};
   uint64_t since_ = 0;  // the round from which on it has kept descriptors or mappings; 0: it keeps none

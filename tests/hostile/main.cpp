@@ -203,8 +203,8 @@ void writeWaits(FILE* file, const Totals& totals) {
 }
 
 void writeGrown(FILE* file, const Totals& totals) {
-  constexpr const char* kNames[] = {"descriptors", "threads", "shared_mappings", "shared_kib",
-                                    "resident_kib"};
+  constexpr const char* kNames[] = {"descriptors", "threads",  "shared_mappings",
+                                    "shared_kib",  "heap_kib", "resident_kib"};
   fprintf(file, ",\n\"grown\":{");
   for (size_t i = 0; i < std::size(kNames); ++i) {
     fprintf(file, "%s\"%s\":%ld", i == 0 ? "" : ",", kNames[i], totals.grown[i].load());

@@ -138,9 +138,11 @@ int64_t Beats::lateness(int64_t time) const {
   return most;
 }
 
-void LeakWatch::begin(pid_t process) {
+void LeakWatch::begin(pid_t process, const std::atomic<long>& heap, bool byResident) {
   *this = LeakWatch{};
   process_ = process;
+  heap_ = &heap;
+  byResident_ = byResident;
 }
 
 LeakWatch::Counts LeakWatch::measure() const {
@@ -156,13 +158,14 @@ LeakWatch::Counts LeakWatch::measure() const {
   }
   long pages = 0, resident = 0, shared = 0;
   std::ifstream(folder + "/statm") >> pages >> resident >> shared;
+  counts.heap = *heap_;
   counts.resident = (resident - shared) * (sysconf(_SC_PAGESIZE) / 1024);
   return counts;
 }
 
 // The least of many rounds is compared with the least of the first ones: what ends a little later than its
 // round is no leak. The library keeps the handles of its last 257 communicators, with what they have said
-// last, and the heap grows until it has them: what is resident is compared with what was after kWarm rounds.
+// last, and the heap grows until it has them: memory is compared with what was after kWarm rounds.
 std::string LeakWatch::look(uint64_t seed) {
   constexpr long kWindow = 25, kWarm = 300;
   const Counts counts = measure();
@@ -175,7 +178,10 @@ std::string LeakWatch::look(uint64_t seed) {
   if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
-  if (rounds_ <= kWarm) first_.resident = recent_.resident;
+  if (rounds_ <= kWarm) {
+    first_.heap = recent_.heap;
+    first_.resident = recent_.resident;
+  }
   // Something may still be on its way out.
   Counts rest = recent_;
   for (int64_t until = now() + 3 * kSecond; !told_ && isMore(rest) && now() < until; rest = measure()) {
@@ -195,15 +201,16 @@ bool LeakWatch::isMore(const Counts& now) const {
   // come, which is until STRETTO_INIT_TIMEOUT.
   return now.descriptors > first_.descriptors + 3 || now.threads > first_.threads + 2 ||
          now.mappings > first_.mappings + 2 || now.shared > first_.shared + kMegabyte ||
-         now.resident > first_.resident + kMegabyte;
+         now.heap > first_.heap + kMegabyte || (byResident_ && now.resident > first_.resident + kMegabyte);
 }
 
 std::string LeakWatch::text() const {
   const auto counted = [](const Counts& of) {
     char text[160];
     snprintf(text, sizeof text,
-             "%ld descriptors, %ld threads, %ld shared mappings of %ld KiB, %ld KiB of its own",
-             of.descriptors, of.threads, of.mappings, of.shared, of.resident);
+             "%ld descriptors, %ld threads, %ld shared mappings of %ld KiB, a heap of %ld KiB, "
+             "%ld KiB of its own",
+             of.descriptors, of.threads, of.mappings, of.shared, of.heap, of.resident);
     return std::string(text);
   };
   const std::string text = "a process that has run " + std::to_string(rounds_) + " rounds had " +

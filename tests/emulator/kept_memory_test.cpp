@@ -1,0 +1,48 @@
+// What a communicator of emulated GPUs keeps of the host's memory when it has ended. Its handle may still be
+// asked (src/api/handles.cpp), so it stays until 256 others have ended as well.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include "harness/ranks.hpp"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+size_t allocated() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+TEST(KeptMemory, OfCommunicatorsThatEndedIsLittle) {
+  if (allocated() == 0) GTEST_SKIP() << "this build's allocator does not say what is allocated";
+  constexpr int kRanks = 2, kFirst = 4, kRounds = 24;
+  constexpr size_t kEach = size_t{48} << 10;
+  asThreads(kRanks, [](Member& member) {
+    member.device = OnDevice::make(member.rank);
+    size_t before = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      if (round == kFirst && member.rank == 0) before = allocated();
+      ncclUniqueId id;
+      if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+      if (!member.expect(ncclCommInitRank(&member.comm, kRanks, id, member.rank), "init")) return;
+      member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr), 100,
+                                  ncclFloat, ncclSum, member.comm, member.stream()),
+                    "all-reduce");
+      member.device->synchronize();
+      member.expect(round % 2 == 0 ? ncclCommDestroy(member.comm) : ncclCommAbort(member.comm), "the end");
+      member.comm = nullptr;
+      member.board.meet();
+    }
+    const size_t after = allocated();
+    constexpr size_t kMost = (kRounds - kFirst) * kRanks * kEach;
+    if (member.rank == 0 && after > before + kMost) {
+      member.complain("%zu bytes for each communicator", (after - before) / ((kRounds - kFirst) * kRanks));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace stretto
