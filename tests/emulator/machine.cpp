@@ -58,6 +58,26 @@ class Machine::Call {
   std::unique_lock<std::mutex> lock_;
 };
 
+Stream* Streams::make() {
+  freeRetired();
+  all_.push_back(std::make_unique<Stream>());
+  all_.back()->id = ++made_;
+  return all_.back().get();
+}
+
+void Streams::retire(Stream* stream) {
+  stream->retired = true;
+  freeRetired();
+}
+
+void Streams::freeRetired() {
+  std::erase_if(all_, [](const auto& each) { return each->retired && each->tasks.empty(); });
+}
+
+bool Streams::haveWork() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& each) { return !each->tasks.empty(); });
+}
+
 Machine::Machine(const Settings& settings) : settings_(settings), random_(settings.seed) {
   if (gCurrent != nullptr) throw std::logic_error("a second machine");
   gCurrent = this;
@@ -169,20 +189,12 @@ std::string Machine::complaint() const {
 
 Stream* Machine::makeStream() {
   const Call call(*this);
-  freeRetired();
-  streams_.push_back(std::make_unique<Stream>());
-  streams_.back()->id = ++streamsMade_;
-  return streams_.back().get();
+  return streams_.make();
 }
 
 void Machine::retire(Stream* stream) {
   const Call call(*this);
-  stream->retired = true;
-  freeRetired();
-}
-
-void Machine::freeRetired() {
-  std::erase_if(streams_, [](const auto& each) { return each->retired && each->tasks.empty(); });
+  streams_.retire(stream);
 }
 
 bool Machine::isIdle(const Stream* stream) {
@@ -208,14 +220,10 @@ void Machine::enqueue(Stream* stream, std::function<void()> work, std::function<
   changed_.notify_all();
 }
 
-bool Machine::hasWork() const {
-  return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return !each->tasks.empty(); });
-}
-
 void Machine::await(const std::function<bool()>& condition) {
   Call call(*this);
   if (settings_.live) {
-    changed_.wait(call.lock(), [&] { return condition() || !hasWork(); });
+    changed_.wait(call.lock(), [&] { return condition() || !streams_.haveWork(); });
     return;
   }
   while (!condition()) {
@@ -231,7 +239,7 @@ void Machine::await(const std::function<bool()>& condition) {
 void Machine::drive() {
   std::unique_lock lock(mutex_);
   while (true) {
-    const auto isWanted = [this] { return ending_ || hasWork(); };
+    const auto isWanted = [this] { return ending_ || streams_.haveWork(); };
     if (!changed_.wait_for(lock, kShortRest, isWanted)) {
       Fiber::freeStacks();
       changed_.wait(lock, isWanted);

@@ -124,6 +124,22 @@ struct CUstream_st {
 
 namespace stretto::emulator {
 
+// Those that there are, and those that were retired and still have something to do.
+class Streams {
+ public:
+  Stream* make();
+  void retire(Stream* stream);
+  bool haveWork() const;
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+
+ private:
+  void freeRetired();
+
+  std::vector<std::unique_ptr<Stream>> all_;
+  uint64_t made_ = 0;
+};
+
 class Machine {
  public:
   struct Settings {
@@ -192,8 +208,6 @@ class Machine {
   class Call;
 
   void drive();
-  bool hasWork() const;
-  void freeRetired();
   bool startTasks();
   bool startTasks(Stream& stream);
   void start(Grid& grid);
@@ -211,8 +225,7 @@ class Machine {
   const Settings settings_;
   std::mt19937_64 random_;
   Order order_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-  uint64_t streamsMade_ = 0;
+  Streams streams_;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<Lane*> released_;  // by a barrier, in the step that is going on
   struct Allocation {

@@ -119,7 +119,6 @@ void Conductor::startLasting(Lasting& process) const {
   Orders& orders = *process.orders;
   orders.isReady = orders.isLast = false;
   orders.done = orders.command = 0;
-  orders.heap = 0;
   process.id = start([this, &orders] {
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
