@@ -230,7 +230,7 @@ void Conductor::begin() {
 
 void Conductor::round(uint64_t seed) {
   plan_ = makePlan(seed, options_);
-  began_ = lastLook_ = now();
+  startClock();
   begin();
   watch();
   end();
@@ -268,7 +268,7 @@ void Conductor::watch() {
     if (plan_.kind == Kind::kInit || plan_.kind == Kind::kGrow) board_->queued = longestQueued();
     lookForLate();
     lookForCrash();
-    if (time - began_ > kRoundLimit) giveUp("the round does not end");
+    if (lasted(time) > kRoundLimit) giveUp("the round does not end");
   }
 }
 

@@ -37,11 +37,17 @@ struct Beats {
   static constexpr int kMostCores = 256;
   std::atomic<int> cores;
   std::atomic<int64_t> last[kMostCores];
+  // Of the kernel's fences for all threads (membarrier), which a thread passes again and again: since when it
+  // has waited for the one that goes on, the longest, and all together beyond a second each.
+  std::atomic<int64_t> fenceBegan, longestFence, longFences;
 
   // Starts the threads, which end with the process.
   void begin();
   // For how long the core that is the latest has not let its thread run.
   int64_t lateness(int64_t time) const;
+  // For how long, since begin(), the kernel has let who asked for a fence wait longer than a second. A
+  // process whose thread waits so has not ended, even if it was killed.
+  int64_t stalled(int64_t time) const;
 };
 
 // What a run has seen so far; in memory that all conductors share.
@@ -150,6 +156,8 @@ class Conductor {
   void lookForCrash();
   void giveUp(const char* why);
   void showStacks();
+  void startClock();
+  int64_t lasted(int64_t time) const;
   void count();
   void print(const Finding& finding) const;
   std::string state() const;
@@ -160,7 +168,7 @@ class Conductor {
   Plan plan_;
   std::vector<Process> processes_;
   std::vector<Lasting> lasting_;
-  int64_t began_ = 0, lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
+  int64_t began_ = 0, stalledBefore_ = 0, lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
   int64_t stoppedAt_ = 0;
   std::string history_;  // seeds of the last rounds
   bool happened_[3] = {};

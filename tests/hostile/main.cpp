@@ -198,8 +198,11 @@ void writeWaits(FILE* file, const Totals& totals) {
   }
   fprintf(file, "],\n\"aborts\":{\"limit_s\":1,\"longest_s\":%.3f,\"longest_running_s\":%.3f},",
           seconds(totals.longestAbort), seconds(totals.longestRunning));
-  fprintf(file, "\n\"machine\":{\"worst_gap_s\":%.3f,\"longest_death_s\":%.3f},\n\"replayed_handshakes\":%ld",
-          seconds(totals.worstGap), seconds(totals.longestDeath), totals.replayed.load());
+  fprintf(file,
+          "\n\"machine\":{\"worst_gap_s\":%.3f,\"longest_death_s\":%.3f,\"longest_fence_s\":%.3f},"
+          "\n\"replayed_handshakes\":%ld",
+          seconds(totals.worstGap), seconds(totals.longestDeath), seconds(totals.beats.longestFence),
+          totals.replayed.load());
 }
 
 void writeGrown(FILE* file, const Totals& totals) {

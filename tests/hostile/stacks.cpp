@@ -1,7 +1,9 @@
 // Where the ranks of a round hang, and what a process keeps: read from outside.
 #include <dirent.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,6 +132,33 @@ void Beats::begin() {
       for (;; sleepMicroseconds(1000)) beat = now();
     }).detach();
   }
+  std::thread([this] {
+    for (;; sleepMicroseconds(50000)) {
+      const int64_t began = now();
+      fenceBegan = began;
+      const bool passed = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0;
+      const int64_t took = now() - began;
+      if (passed) longFences += std::max<int64_t>(took - kSecond, 0);
+      fenceBegan = 0;
+      if (!passed) return;  // by a sandbox: no process waits for one either
+      longestFence = std::max<int64_t>(longestFence, took);
+    }
+  }).detach();
+}
+
+int64_t Beats::stalled(int64_t time) const {
+  const int64_t began = fenceBegan;
+  return longFences + (began == 0 ? 0 : std::max<int64_t>(time - began - kSecond, 0));
+}
+
+void Conductor::startClock() {
+  began_ = lastLook_ = now();
+  stalledBefore_ = totals_.beats.stalled(began_);
+}
+
+// How long the round has lasted without what the kernel stalled.
+int64_t Conductor::lasted(int64_t time) const {
+  return time - began_ - (totals_.beats.stalled(time) - stalledBefore_);
 }
 
 int64_t Beats::lateness(int64_t time) const {
