@@ -230,7 +230,7 @@ void Conductor::begin() {
 
 void Conductor::round(uint64_t seed) {
   plan_ = makePlan(seed, options_);
-  startClock();
+  lastLook_ = clock_.begin(totals_.beats);
   begin();
   watch();
   end();
@@ -268,7 +268,7 @@ void Conductor::watch() {
     if (plan_.kind == Kind::kInit || plan_.kind == Kind::kGrow) board_->queued = longestQueued();
     lookForLate();
     lookForCrash();
-    if (lasted(time) > kRoundLimit) giveUp("the round does not end");
+    if (clock_.lasted(totals_.beats, time) > kRoundLimit) giveUp("the round does not end");
   }
 }
 
@@ -455,7 +455,7 @@ void Conductor::note(int rank, Bound bound, int64_t waits, int64_t limit) {
       "\nbeyond %.0f s, in round %llu: rank %d in \"%s\"; its limit is %.2f s, of it %.2f s for its bytes; "
       "a core was late by %.3f s, and in the round's %.2f s one process was kept from a core for %.2f s\n",
       seconds(kLimits[static_cast<size_t>(bound)]), static_cast<unsigned long long>(plan_.seed), rank,
-      entry.call, seconds(limit), seconds(entry.slack), seconds(worstGap_), seconds(now() - began_),
+      entry.call, seconds(limit), seconds(entry.slack), seconds(worstGap_), seconds(now() - clock_.began()),
       seconds(longestQueued()));
   fflush(stdout);
 }
@@ -575,9 +575,9 @@ void Conductor::count() {
   if (findings > 0) ++totals_.allFailures;
   if (options_.verbose || options_.oneRound || findings > 0) {
     const std::string text = plan_.text();
-    printf("%s%.3f s, %ld faults, %d findings\n", text.c_str(), static_cast<double>(now() - began_) * 1e-9,
-           faults, findings);
-    printTold(plan_, *board_, began_);
+    printf("%s%.3f s, %ld faults, %d findings\n", text.c_str(),
+           static_cast<double>(now() - clock_.began()) * 1e-9, faults, findings);
+    printTold(plan_, *board_, clock_.began());
     fflush(stdout);
   }
 }

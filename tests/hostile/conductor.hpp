@@ -50,6 +50,19 @@ struct Beats {
   int64_t stalled(int64_t time) const;
 };
 
+// How long a round has lasted, without what the kernel stalled.
+class RoundClock {
+ public:
+  int64_t begin(const Beats& beats);  // the time
+  int64_t began() const { return began_; }
+  int64_t lasted(const Beats& beats, int64_t time) const {
+    return time - began_ - (beats.stalled(time) - stalledBefore_);
+  }
+
+ private:
+  int64_t began_ = 0, stalledBefore_ = 0;
+};
+
 // What a run has seen so far; in memory that all conductors share.
 struct Totals {
   Beats beats;
@@ -156,8 +169,6 @@ class Conductor {
   void lookForCrash();
   void giveUp(const char* why);
   void showStacks();
-  void startClock();
-  int64_t lasted(int64_t time) const;
   void count();
   void print(const Finding& finding) const;
   std::string state() const;
@@ -168,7 +179,8 @@ class Conductor {
   Plan plan_;
   std::vector<Process> processes_;
   std::vector<Lasting> lasting_;
-  int64_t began_ = 0, stalledBefore_ = 0, lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
+  RoundClock clock_;
+  int64_t lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
   int64_t stoppedAt_ = 0;
   std::string history_;  // seeds of the last rounds
   bool happened_[3] = {};

@@ -151,14 +151,10 @@ int64_t Beats::stalled(int64_t time) const {
   return longFences + (began == 0 ? 0 : std::max<int64_t>(time - began - kSecond, 0));
 }
 
-void Conductor::startClock() {
-  began_ = lastLook_ = now();
-  stalledBefore_ = totals_.beats.stalled(began_);
-}
-
-// How long the round has lasted without what the kernel stalled.
-int64_t Conductor::lasted(int64_t time) const {
-  return time - began_ - (totals_.beats.stalled(time) - stalledBefore_);
+int64_t RoundClock::begin(const Beats& beats) {
+  began_ = now();
+  stalledBefore_ = beats.stalled(began_);
+  return began_;
 }
 
 int64_t Beats::lateness(int64_t time) const {
