@@ -22,7 +22,7 @@ namespace nb = nanobind;
 constexpr auto kPatience = std::chrono::milliseconds(250);
 
 // Never freed: the handler and the thread may outlive everything else.
-struct Watch {
+struct InterruptWatch {
   std::mutex lock;
   ncclComm_t waiting = nullptr;  // what the main thread is in, guarded by lock
   uint64_t turn = 0;             // number of that call, guarded by lock
@@ -32,7 +32,7 @@ struct Watch {
   int event = -1;
   struct sigaction python {};
 };
-Watch* gWatch = nullptr;
+InterruptWatch* gWatch = nullptr;
 
 void onInterrupt(int number) {
   const int error = errno;
@@ -44,7 +44,7 @@ void onInterrupt(int number) {
   errno = error;
 }
 
-void revokeIfStillThere(Watch& watch) {
+void revokeIfStillThere(InterruptWatch& watch) {
   std::unique_lock<std::mutex> guard(watch.lock);
   const uint64_t turn = watch.turn;
   if (watch.waiting == nullptr) return;
@@ -55,7 +55,7 @@ void revokeIfStillThere(Watch& watch) {
   if (watch.waiting != nullptr && watch.turn == turn) ncclCommRevoke(watch.waiting, NCCL_REVOKE_DEFAULT);
 }
 
-void listen(Watch* watch) {
+void listen(InterruptWatch* watch) {
   uint64_t count = 0;
   while (read(watch->event, &count, sizeof count) == sizeof count || errno == EINTR)
     revokeIfStillThere(*watch);
@@ -77,7 +77,7 @@ void watchInterrupts() {
   const bool inherited = current.sa_handler == onInterrupt && !gWatch->owner.isHere();
   if (!plain && !inherited) return;
   if (gWatch == nullptr || !gWatch->owner.isHere()) {
-    auto* watch = new Watch;
+    auto* watch = new InterruptWatch;
     if (inherited) current = gWatch->python;
     watch->event = eventfd(0, EFD_CLOEXEC);
     if (watch->event < 0) return;  // Then Ctrl-C waits for the call, as it would without us.

@@ -11,10 +11,15 @@ import pytest
 from jobs import environment, stretto
 from recording_writer import small
 from stretto.library import profiler_plugin_path
-from verbs import Verb, commands, everything
+from verbs import Verb, commands, everything, options_of_floats
 
 needs_plugin = pytest.mark.skipif(not profiler_plugin_path().is_file(), reason="the profiler plugin is not built")
 NOWHERE = "/dev/null/nowhere"  # not even for who may do everything
+
+
+def test_no_option_takes_nan_for_a_number() -> None:
+    found = options_of_floats()
+    assert len(found) > 25 and [option for option, refused in found.items() if not refused] == []
 
 
 def expect_sentence(done: subprocess.CompletedProcess[str], status: int) -> None:
@@ -119,7 +124,11 @@ WRONG = [
     "top me",
     "top --sort no_such_column",
     "top --filter no_such:word",
+    "p2p --budget-ms nan",
     "top --interval nan",
+    "trace record --for nan -- true",
+    "trace record --after nan -- true",
+    "tune --seconds nan",
     "top --json -",
     "top --hosts a,a",
     "top 1 --hosts a",

@@ -93,6 +93,31 @@ def test_any_program_after_two_dashes() -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank}/3" for rank in range(3)]
 
 
+def test_lines_of_threads_stay_whole(tmp_path: Path) -> None:
+    script = """
+import sys
+sys.stdout.reconfigure(line_buffering=True)
+assert sys.stdout.writable() and sys.stdout.encoding
+for n in range(300):
+    print('out', n)
+    print(str(n % 10) * 20000)
+print('err', file=sys.stderr)
+"""
+    done = run_script(tmp_path, 4, script, "--threads")
+    assert done.returncode == 0, done.stderr
+    wanted = [f"out {n}" for n in range(300)] + [str(n % 10) * 20000 for n in range(300)]
+    assert sorted(done.stdout.splitlines()) == sorted(wanted * 4)
+    assert done.stderr.splitlines() == ["err"] * 4
+
+
+def test_a_line_without_an_end_is_not_lost_with_its_thread(tmp_path: Path) -> None:
+    done = run_script(tmp_path, 3, "print('begun', end='')", "--threads")
+    assert (done.returncode, done.stdout) == (0, "begun" * 3)
+    helper = "import threading\nt = threading.Thread(target=lambda: print('x' * 70000, end='y'))\nt.start()\nt.join()"
+    done = run_script(tmp_path, 2, helper, "--threads")
+    assert (done.returncode, sorted(done.stdout)) == (0, sorted("x" * 140000 + "yy"))
+
+
 def test_variables_of_the_command_line(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo $MINE $YOURS"]
     done = stretto("run", "-n", 2, "--env", "MINE=1 2", "--env", "YOURS", "--", *command, YOURS="3")

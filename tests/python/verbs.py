@@ -30,6 +30,28 @@ print(json.dumps(list(walk(program, []))))
 """
 
 
+# Of every option that takes a float, whether it takes "nan". By Typer's own parameters, of whatever version.
+_ASK_NAN = """
+import json, typer
+from stretto.cli import assemble
+
+def walk(command, words):
+    for option in getattr(command, "params", []):
+        if "float" in repr(option.type).lower() or getattr(option.type, "name", "") == "float":
+            context = typer.Context(command)
+            try:
+                option.process_value(context, "nan")
+                refused = False
+            except Exception as error:
+                refused = type(error).__name__ == "BadParameter"
+            yield {"option": " ".join([*words, option.opts[0]]), "refused": refused}
+    for name, one in getattr(command, "commands", {}).items():
+        yield from walk(one, [*words, name])
+
+print(json.dumps(list(walk(typer.main.get_command(assemble()), []))))
+"""
+
+
 @dataclass(frozen=True)
 class Verb:
     """`words`: of the command line behind `stretto`. `is_group`: it only has others below it. `help`: at 80 columns."""
@@ -48,6 +70,14 @@ def everything() -> list[Verb]:
     command, surroundings = [sys.executable, "-c", _ASK], environment(COLUMNS="80")
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=surroundings, check=True)
     return [Verb(**one) for one in json.loads(done.stdout)]
+
+
+def options_of_floats() -> dict[str, bool]:
+    """Each option that takes a float, with its command, and whether it refuses "nan"."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK_NAN], capture_output=True, text=True, timeout=100, env=environment(), check=True
+    )
+    return {one["option"]: one["refused"] for one in json.loads(done.stdout)}
 
 
 def commands() -> list[Verb]:

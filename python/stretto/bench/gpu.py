@@ -11,7 +11,8 @@ from stretto.bench.options import Options
 
 DRIVER = "nccl_driver"
 # Loading a kernel at its first launch may wait for the whole GPU, and so for a rank that waits for this one.
-_SHARED = {"STRETTO_SHARED_DEVICE": "1", "CUDA_MODULE_LOADING": "EAGER"}
+# A kernel of each rank runs at a time.
+_SHARED = {"STRETTO_SHARED_DEVICE": "2", "CUDA_MODULE_LOADING": "EAGER"}
 _WAITS = "STRETTO_TIMEOUT"
 
 

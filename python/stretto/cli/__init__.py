@@ -50,6 +50,8 @@ def _root(
 
 def _modules() -> list[str]:
     """The one that is asked for, so that a command does not wait for what the others need; else all."""
+    if sys.argv[1:] == ["--version"]:
+        return []
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     return sys.argv[1:2] if sys.argv[1:2] and sys.argv[1] in names else names
 

@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -18,29 +18,30 @@ def flag(panel: str | None, *names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
-# The part of a recording that a command of `stretto trace` shows.
-PART_PANEL = "What is shown"
-PART_FLAGS: dict[str, Any] = {
-    "begin": flag(PART_PANEL, "--from", metavar="SECONDS", help="Only what ends after."),
-    "end": flag(PART_PANEL, "--to", metavar="SECONDS", help="Only what starts before."),
-}
-
-
-def _finite(text: str) -> float:
-    """Of a command line; "nan" and "inf" are floats for Python too."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise typer.BadParameter(f"{text}: a number")
+def finite(number: float | None) -> float | None:
+    """A callback for every option that takes a float: "nan" and "inf" are floats for Python too, and Typer before 0.29
+    takes "nan" for a number within any limits.
+    """
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number}: must be a finite number")
     return number
 
 
+# The part of a recording that a command of `stretto trace` shows.
+PART_PANEL = "What is shown"
+PART_FLAGS: dict[str, Any] = {
+    "begin": flag(PART_PANEL, "--from", metavar="SECONDS", callback=finite, help="Only what ends after."),
+    "end": flag(PART_PANEL, "--to", metavar="SECONDS", callback=finite, help="Only what starts before."),
+}
+
+
 def _declared(field: "dataclasses.Field[Any]", flags: dict[str, Any]) -> Any:
-    """The flag of a field. A float without limits of its own is finite at least."""
+    """The flag of a field. A float is finite, unless the flag has a parser, which judges what it takes."""
     found = flags[field.name]
-    if field.type is not float or found.min is not None or found.parser is not None:
+    if float not in (field.type, *get_args(field.type)) or found.parser is not None:
         return found
     found = copy.copy(found)
-    found.parser = _finite
+    found.callback = finite
     return found
 
 

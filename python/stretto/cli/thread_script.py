@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, TracebackType
+from typing import Any, TextIO, cast
 
 from stretto import failures
 from stretto.communicator import part_from_peers
@@ -20,6 +22,88 @@ _INTERRUPTED = 130
 # For threads that unwind after Ctrl-C, and for what atexit does after a failure when the ranks have ended.
 _LAST_SECONDS = 1.0
 _said = threading.Lock()
+_outputs: list[WholeLines] = []
+
+
+class WholeLines:
+    """Standard output of ranks that are threads: no other rank's text comes into the middle of a line.
+    `print` writes a line and its end apart, and ranks run with PYTHONUNBUFFERED. What a thread has begun leaves with
+    the end of its line, when the thread flushes, when it is long, or when Python ends; a thread that is given the
+    number of one that has ended goes on with its line. Other methods are those of the stream below. Any thread.
+    """
+
+    MOST = 65536  # characters of a line that has not ended
+
+    def __init__(self, below: TextIO) -> None:
+        self._below = below
+        self._begun: dict[int, str] = {}  # by thread
+        # A pipe takes a long line in pieces. A debugger's prompt, or a destructor that prints, may come in between.
+        self._lock = threading.RLock()
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        thread = threading.get_ident()
+        with self._lock:
+            begun = self._begun.pop(thread, "") + text
+            whole, end, rest = begun.rpartition("\n")
+            if len(rest) > self.MOST:
+                whole, end, rest = begun, "", ""
+            if rest:
+                self._begun[thread] = self._begun.get(thread, "") + rest
+            if whole or end:
+                self._below.write(whole + end)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        with self._lock:
+            if begun := self._begun.pop(threading.get_ident(), ""):
+                self._below.write(begun)
+            self._below.flush()
+
+    def close(self) -> None:
+        self.leave()
+        self._below.close()
+
+    def __enter__(self) -> WholeLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def leave(self) -> None:
+        """Writes what any thread has begun, unless a thread that waits at a full pipe holds the lock."""
+        if not self._lock.acquire(timeout=_LAST_SECONDS):
+            return
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                begun = "".join(self._begun.values())
+                self._begun.clear()
+                self._below.write(begun)
+                self._below.flush()
+        finally:
+            self._lock.release()
+
+    def _at_exit(self) -> None:
+        """Python flushes what sys.stdout is once more, when threads that hold the lock can no longer give it back."""
+        self.leave()
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is self:
+                setattr(sys, name, self._below)
+
+    def _forked(self) -> None:
+        """What threads have begun is the parent's to write."""
+        self._begun.clear()
+        self._lock = threading.RLock()
 
 
 def main(arguments: list[str]) -> int:
@@ -30,6 +114,8 @@ def main(arguments: list[str]) -> int:
     sys.argv = arguments[2:]
     sys.path[0] = str(script.resolve().parent)
     code = _compile(script)
+    _outputs.extend(WholeLines(stream) for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = cast("list[TextIO]", _outputs)
     threads = RankThreads(ranks, lambda rank: _run_script(code, script), _say)
     try:
         threads.run(grace)
@@ -58,6 +144,15 @@ def _compile(script: Path) -> CodeType:
 
 
 def _run_script(code: CodeType, script: Path) -> None:
+    try:
+        _execute(code, script)
+    finally:
+        for output in _outputs:
+            with contextlib.suppress(OSError, ValueError):
+                output.flush()
+
+
+def _execute(code: CodeType, script: Path) -> None:
     try:
         exec(code, {"__name__": "__main__", "__file__": str(script), "__builtins__": __builtins__})
     except SystemExit as leaving:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.flags import flag
+from stretto.cli.flags import finite, flag
 from stretto.cli.hosts import REMOTE_SHELL
 from stretto.cli.output import JsonOption, console, emit, examples, say, stop
 from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, Reach, refuse_reach_options
@@ -102,7 +102,10 @@ def top(
     ] = None,
     *,
     once: Annotated[bool, typer.Option("--once", help="Look for one interval, print and end.")] = False,
-    interval: Annotated[float, typer.Option("--interval", "-d", metavar="S", min=0.1, max=60.0, help="Seconds.")] = 1.0,
+    interval: Annotated[
+        float,
+        typer.Option("--interval", "-d", metavar="S", min=0.1, max=60.0, callback=finite, help="Seconds."),
+    ] = 1.0,
     sort: Annotated[str, flag(_SHOWN, "--sort", metavar="COLUMN", help="rank, calls/s, waited, late, ...")] = "rank",
     reverse: Annotated[bool, flag(_SHOWN, "--reverse", help="Sort the other way round.")] = False,
     words: Annotated[

@@ -15,7 +15,7 @@ from typing import IO, Annotated, Any
 import numpy as np
 import typer
 
-from stretto.cli.flags import MOST_SECONDS
+from stretto.cli.flags import MOST_SECONDS, finite, flag
 from stretto.cli.output import examples, progress
 from stretto.errors import InvalidUsage, SystemCallError
 from stretto.trace import layout
@@ -125,10 +125,28 @@ SETTINGS: dict[str, Any] = {
 def window(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that the job records into.")],
     seconds: Annotated[
-        float, typer.Option("--for", metavar="S", min=0.0, max=MOST_SECONDS, help="How long; 0: to the end of the job.")
+        float,
+        flag(
+            None,
+            "--for",
+            metavar="S",
+            min=0.0,
+            max=MOST_SECONDS,
+            callback=finite,
+            help="How long; 0: to the end of the job.",
+        ),
     ] = 5.0,
     after: Annotated[
-        float, typer.Option("--after", metavar="S", min=0.0, max=MOST_SECONDS, help="From so many seconds on.")
+        float,
+        flag(
+            None,
+            "--after",
+            metavar="S",
+            min=0.0,
+            max=MOST_SECONDS,
+            callback=finite,
+            help="From so many seconds on.",
+        ),
     ] = 0.0,
     ends: Annotated[bool, typer.Option("--stop", help="End what is being recorded instead.")] = False,
 ) -> None:
