@@ -7,10 +7,10 @@ namespace {
 
 // The 8 us at a graph's ends are less than one percent of it; recording a longer one takes more time than it
 // saves.
-constexpr double kGraphMicroseconds = 1000;
+constexpr double kTurnMicroseconds = 1000;
 constexpr size_t kMostInGraph = 300;
-constexpr double kLeastReplays = 3;
-constexpr double kMostReplays = 50;
+constexpr double kLeastInTurn = 3;
+constexpr double kMostInTurn = 50;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -35,11 +35,11 @@ void enter(GpuRank& rank, const Request& request, const Rules& rules, Entrant& e
   entrant.wrong += rank.checkOnce();
   double estimate = fastest(rank, 1, 3, &entrant.wrong);
   entrant.batch =
-      static_cast<size_t>(std::clamp<double>(std::ceil(kGraphMicroseconds / estimate), 1, kMostInGraph));
+      static_cast<size_t>(std::clamp<double>(std::ceil(kTurnMicroseconds / estimate), 1, kMostInGraph));
   if (entrant.batch > 1) estimate = fastest(rank, entrant.batch, 2, &entrant.wrong);
   const double replay = estimate * static_cast<double>(entrant.batch);
   entrant.replays =
-      static_cast<size_t>(std::clamp(rules.turnMicroseconds / replay, kLeastReplays, kMostReplays));
+      static_cast<size_t>(std::clamp(rules.turnMicroseconds / replay, kLeastInTurn, kMostInTurn));
   entrant.recorded = rank.putAside();
 }
 

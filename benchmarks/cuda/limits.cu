@@ -220,7 +220,7 @@ double measureEmpty(Bench& bench) {
   return took / kEmptyKernels;
 }
 
-void measureStores(Bench& bench, Report& report) {
+void measureStores(Bench& bench, LimitsReport& report) {
   for (const int blocks : {1, 2, 4, 8, 16, 32, 64, 132}) {
     const size_t bytes = std::min<size_t>(static_cast<size_t>(blocks) * 16 * kMegabyte, 256 * kMegabyte);
     const double us = bench.time(bench.count(), [&](Gpu& own) {
@@ -231,7 +231,7 @@ void measureStores(Bench& bench, Report& report) {
   }
 }
 
-void measureLoads(Bench& bench, Report& report) {
+void measureLoads(Bench& bench, LimitsReport& report) {
   for (const int blocks : {1, 2, 4, 8, 16, 32, 64, 132}) {
     const size_t bytes = std::min<size_t>(static_cast<size_t>(blocks) * 8 * kMegabyte, 256 * kMegabyte);
     const double us = bench.time(bench.count(), [&](Gpu& own) {
@@ -243,7 +243,7 @@ void measureLoads(Bench& bench, Report& report) {
   }
 }
 
-void measureBulkStores(Bench& bench, Report& report) {
+void measureBulkStores(Bench& bench, LimitsReport& report) {
   for (size_t i = 0; i < bench.count(); ++i) {
     check(cudaSetDevice(bench.gpu(i).device), "cudaSetDevice");
     check(cudaFuncSetAttribute(bulkKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -263,7 +263,7 @@ void measureBulkStores(Bench& bench, Report& report) {
 
 // Push: the copy runs in a stream of the GPU that owns the source; pull: in one of the GPU that wants the
 // bytes.
-void measureCopies(Bench& bench, Report& report) {
+void measureCopies(Bench& bench, LimitsReport& report) {
   for (const bool pushes : {true, false}) {
     for (const size_t users : {size_t{1}, bench.count()}) {
       for (size_t bytes = 64 << 10; bytes <= kBufferBytes; bytes *= bytes == 256 * kMegabyte ? 2 : 4) {
@@ -284,7 +284,7 @@ void measureCopies(Bench& bench, Report& report) {
   }
 }
 
-void measureAll(int count, Report& report) {
+void measureAll(int count, LimitsReport& report) {
   Bench bench(count);
   report.add({.limit = "empty kernel in a graph", .us = measureEmpty(bench)});
   report.add({.limit = "one-way line, relaxed", .us = bench.bounce(bounceLines)});
@@ -321,7 +321,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    Report report(describe(count), count);
+    LimitsReport report(describe(count), count);
     try {
       measureAll(count, report);
     } catch (const std::exception& failure) {

@@ -20,9 +20,9 @@ struct Limit {
   double rate() const { return bytes == 0 ? 0 : static_cast<double>(bytes) / us / 1000; }
 };
 
-class Report {
+class LimitsReport {
  public:
-  Report(std::string gpus, int count) : gpus_(std::move(gpus)), count_(count) {}
+  LimitsReport(std::string gpus, int count) : gpus_(std::move(gpus)), count_(count) {}
 
   void add(const Limit& limit) {
     if (!(limit.us > 0)) throw Failure(limit.limit + " took no time at all, so it did not run");

@@ -20,7 +20,7 @@ void setEnvironment(const Setup& setup) {
   for (const auto& [name, value] : setup.environment) setenv(name.c_str(), value.c_str(), 1);
   if (setup.blocks > 0) setenv("STRETTO_BLOCKS", std::to_string(setup.blocks).c_str(), 1);
   if (!setup.sharedDevice) return;
-  setenv("STRETTO_SHARED_DEVICE", "1", 1);
+  setenv("STRETTO_SHARED_DEVICE", "2", 1);  // a kernel of each rank at a time
   // Loading a kernel at its first launch may wait for the whole GPU, and so for a rank that waits for this
   // one.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);

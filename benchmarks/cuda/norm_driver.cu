@@ -71,7 +71,7 @@ struct Shared {
   const std::string whyNoPeer;
   const std::unique_ptr<PeerLibrary> peer;
   const std::vector<Way> ways;
-  Report report;  // used by the first rank
+  NormReport report;  // used by the first rank
   ncclUniqueId id;
   std::barrier<> meeting;
   Deadline& deadline = *new Deadline("norm_driver");
@@ -367,7 +367,7 @@ void runRank(Shared& shared, int number) {
 
 int run(const Setup& setup) {
   if (setup.shared) {
-    setenv("STRETTO_SHARED_DEVICE", "1", 1);
+    setenv("STRETTO_SHARED_DEVICE", "2", 1);  // a kernel of each rank at a time
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   }

@@ -24,17 +24,17 @@ struct Outcome {
   std::map<std::string, std::string> wrong, unserved;  // and why
 };
 
-class Report {
+class NormReport {
  public:
-  Report(const Setup& setup, const std::vector<Way>& ways) : setup_(setup), ways_(ways) {
+  NormReport(const Setup& setup, const std::vector<Way>& ways) : setup_(setup), ways_(ways) {
     if (!setup.json.empty() && (json_ = std::fopen(setup.json.c_str(), "w")) == nullptr)
       throw Failure("--json " + setup.json + ": " + std::strerror(errno));
   }
-  ~Report() {
+  ~NormReport() {
     if (json_ != nullptr) std::fclose(json_);
   }
-  Report(const Report&) = delete;
-  Report& operator=(const Report&) = delete;
+  NormReport(const NormReport&) = delete;
+  NormReport& operator=(const NormReport&) = delete;
 
   void begin(const std::string& whyNoPeer) const {
     std::printf(

@@ -156,7 +156,7 @@ STRETTO_ANYWHERE Status allReduceNormTwoShotLines(B& b, const Arguments& a) {
 
 // Where an all-reduce of its own puts the sums: to a place that the user gave and that is written last.
 template <NormingBackend B>
-std::byte* placeOfSums(B& b, const Arguments& a) {
+std::byte* bufferForSums(B& b, const Arguments& a) {
   if (a.norm->reduced != nullptr) return a.norm->reduced;
   return a.norm->normalised != nullptr ? a.norm->normalised : b.sums(a.bytes());
 }
@@ -174,7 +174,7 @@ concept ApartNormingBackend = NormingBackend<B> && ChunkBackend<B>;
 template <typename Sum, ApartNormingBackend B>
 Status allReduceNormApart(B& b, const Arguments& a) {
   Arguments summed = a;
-  summed.receive = placeOfSums(b, a);
+  summed.receive = bufferForSums(b, a);
   STRETTO_TRY(Sum::run(b, summed));
   if (replacesInput(a)) STRETTO_TRY(awaitAllLeft(b, 0));
   NormArguments norm = *a.norm;

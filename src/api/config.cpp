@@ -1,6 +1,7 @@
 #include "api/config.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <memory>
 
@@ -11,51 +12,38 @@ namespace stretto::api {
 namespace {
 
 constexpr unsigned kMagic = NCCL_API_MAGIC;
-constexpr int kMostCtas = 1 << 16;
-constexpr int kMostCluster = 8;       // blocks of a cluster that every GPU with clusters can run
 constexpr int kMostConnections = 64;  // as many channels as NCCL has
+constexpr const char* kStructure = "ncclConfig_t";
 constexpr int kMostRmaContexts = 16;
 constexpr int kMostRmaSignals = 64;
-constexpr int kAllPolicies = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
-
-Status checkRange(const char* name, int value, int low, int high) {
-  if (value == NCCL_CONFIG_UNDEF_INT || (value >= low && value <= high)) return kOkStatus;
-  return fail(Code::kInvalidArgument, "ncclConfig_t: %s is %d; it can be %d to %d, or undefined", name, value,
-              low, high);
-}
 
 // Members that came after 2.28.
 Status checkNewerMembers(const ncclConfig_t& config) {
-  STRETTO_TRY(checkRange("graphUsageMode", config.graphUsageMode, 0, 2));
-  STRETTO_TRY(checkRange("numRmaCtx", config.numRmaCtx, 1, kMostRmaContexts));
-  STRETTO_TRY(checkRange("maxP2pPeers", config.maxP2pPeers, 1, INT_MAX));
-  STRETTO_TRY(checkRange("graphStreamOrdering", config.graphStreamOrdering, 0, 1));
-  STRETTO_TRY(checkRange("launchOrderImplicit", config.launchOrderImplicit, 0, 1));
-  STRETTO_TRY(checkRange("numRmaSig", config.numRmaSig, 1, kMostRmaSignals));
-  STRETTO_TRY(checkRange("rmaEagerInit", config.rmaEagerInit, 0, 1));
-  STRETTO_TRY(checkRange("hostCftMode", config.hostCftMode, ncclHostCftEnable, ncclHostCftFallback));
+  STRETTO_TRY(checkMember(kStructure, "graphUsageMode", config.graphUsageMode, 0, 2));
+  STRETTO_TRY(checkMember(kStructure, "numRmaCtx", config.numRmaCtx, 1, kMostRmaContexts));
+  STRETTO_TRY(checkMember(kStructure, "maxP2pPeers", config.maxP2pPeers, 1, INT_MAX));
+  STRETTO_TRY(checkMember(kStructure, "graphStreamOrdering", config.graphStreamOrdering, 0, 1));
+  STRETTO_TRY(checkMember(kStructure, "launchOrderImplicit", config.launchOrderImplicit, 0, 1));
+  STRETTO_TRY(checkMember(kStructure, "numRmaSig", config.numRmaSig, 1, kMostRmaSignals));
+  STRETTO_TRY(checkMember(kStructure, "rmaEagerInit", config.rmaEagerInit, 0, 1));
+  STRETTO_TRY(
+      checkMember(kStructure, "hostCftMode", config.hostCftMode, ncclHostCftEnable, ncclHostCftFallback));
   if (config.nvlsHostMode == ncclNvlsHostModeDisable) return kOkStatus;
   constexpr int kAllNvls = ncclNvlsHostModeDisableTransport | ncclNvlsHostModeDisableSymmetricMultimem;
-  return checkRange("nvlsHostMode", config.nvlsHostMode, ncclNvlsHostModeEnable, kAllNvls);
+  return checkMember(kStructure, "nvlsHostMode", config.nvlsHostMode, ncclNvlsHostModeEnable, kAllNvls);
 }
 
-// What the ranges are is NCCL's; any class of traffic is the network's to judge.
+// Any class of traffic is the network's to judge.
 Status checkMembers(const ncclConfig_t& config) {
-  STRETTO_TRY(checkRange("blocking", config.blocking, 0, 1));
-  STRETTO_TRY(checkRange("cgaClusterSize", config.cgaClusterSize, 0, kMostCluster));
-  STRETTO_TRY(checkRange("minCTAs", config.minCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange("maxCTAs", config.maxCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange("splitShare", config.splitShare, 0, 1));
-  STRETTO_TRY(checkRange("collnetEnable", config.collnetEnable, 0, 1));
-  STRETTO_TRY(checkRange("CTAPolicy", config.CTAPolicy, NCCL_CTA_POLICY_DEFAULT, kAllPolicies));
-  STRETTO_TRY(checkRange("shrinkShare", config.shrinkShare, 0, 1));
-  STRETTO_TRY(checkRange("nvlsCTAs", config.nvlsCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange("nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, kMostConnections));
-  STRETTO_TRY(checkRange("nvlinkCentricSched", config.nvlinkCentricSched, 0, 1));
-  STRETTO_TRY(checkNewerMembers(config));
-  if (config.maxCTAs == NCCL_CONFIG_UNDEF_INT || config.minCTAs <= config.maxCTAs) return kOkStatus;
-  return fail(Code::kInvalidArgument, "ncclConfig_t: minCTAs is %d, more than maxCTAs, which is %d",
-              config.minCTAs, config.maxCTAs);
+  STRETTO_TRY(checkCommonMembers(kStructure, config));
+  STRETTO_TRY(checkMember(kStructure, "blocking", config.blocking, 0, 1));
+  STRETTO_TRY(checkMember(kStructure, "splitShare", config.splitShare, 0, 1));
+  STRETTO_TRY(checkMember(kStructure, "collnetEnable", config.collnetEnable, 0, 1));
+  STRETTO_TRY(checkMember(kStructure, "shrinkShare", config.shrinkShare, 0, 1));
+  STRETTO_TRY(
+      checkMember(kStructure, "nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, kMostConnections));
+  STRETTO_TRY(checkMember(kStructure, "nvlinkCentricSched", config.nvlinkCentricSched, 0, 1));
+  return checkNewerMembers(config);
 }
 
 // How many bytes of a config are members of the release that the caller was built against. A struct with an
@@ -75,6 +63,12 @@ size_t lengthOf(const ncclConfig_t& given) {
 }
 
 }  // namespace
+
+Status checkMember(const char* of, const char* name, int value, int low, int high) {
+  if (value == NCCL_CONFIG_UNDEF_INT || (value >= low && value <= high)) return kOkStatus;
+  return fail(Code::kInvalidArgument, "%s: %s is %d; it can be %d to %d, or undefined", of, name, value, low,
+              high);
+}
 
 Result<communicator::Config> parseConfig(const ncclConfig_t* given, communicator::Config defaults) {
   if (parameters::kMaxCtas.isSet()) {

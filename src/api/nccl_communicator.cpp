@@ -125,9 +125,9 @@ Result<int> deviceFor(int rank, int count, const int* list) {
   if (!on.ok()) return on.status();
   if (!on.value()) return communicator::kHostDevice;
   const int devices = platform::cuda::deviceCount();
-  const auto shared = parameters::kSharedDevice.flag();
+  const auto shared = parameters::sharedDevice();
   if (!shared.ok()) return shared.status();
-  const int device = list != nullptr ? list[rank] : shared.value() ? rank % devices : rank;
+  const int device = list != nullptr ? list[rank] : shared.value() > 0 ? rank % devices : rank;
   if (device >= 0 && device < devices) return device;
   return fail(Code::kInvalidArgument,
               "ncclCommInitAll: there is no GPU %d for rank %d of %d: this process sees 0 to %d", device,

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "api/config.hpp"
 #include "api/enter.hpp"
 #include "api/export.hpp"
 #include "api/handles.hpp"
@@ -12,28 +13,6 @@
 
 namespace stretto::api {
 namespace {
-
-constexpr int kMostCtas = 1 << 16;
-constexpr int kMostCluster = 8;
-constexpr int kAllPolicies = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
-
-Status checkRange(const char* function, const char* name, int value, int low, int high) {
-  if (value == NCCL_CONFIG_UNDEF_INT || (value >= low && value <= high)) return kOkStatus;
-  return fail(Code::kInvalidArgument, "%s: %s of the config is %d; it can be %d to %d, or undefined",
-              function, name, value, low, high);
-}
-
-Status checkMembers(const char* function, const ncclCollConfig_t& config) {
-  STRETTO_TRY(checkRange(function, "minCTAs", config.minCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange(function, "maxCTAs", config.maxCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange(function, "nvlsCTAs", config.nvlsCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange(function, "cgaClusterSize", config.cgaClusterSize, 0, kMostCluster));
-  STRETTO_TRY(checkRange(function, "CTAPolicy", config.CTAPolicy, NCCL_CTA_POLICY_DEFAULT, kAllPolicies));
-  STRETTO_TRY(checkRange(function, "forceAlgSelection", config.forceAlgSelection, 0, 1));
-  if (config.maxCTAs == NCCL_CONFIG_UNDEF_INT || config.minCTAs <= config.maxCTAs) return kOkStatus;
-  return fail(Code::kInvalidArgument, "%s: minCTAs of the config is %d, more than maxCTAs, which is %d",
-              function, config.minCTAs, config.maxCTAs);
-}
 
 // A bound of thread blocks holds by itself where there are none.
 Status checkHonoured(const char* function, const ncclCollConfig_t& config, bool onDevice) {
@@ -76,7 +55,8 @@ Status check(const char* function, const ncclCollConfig_t* given, bool onDevice,
                 function, given->size, given->size < kShortest ? 0 : given->magic, NCCL_API_MAGIC);
   }
   std::memcpy(&known, given, std::min(given->size, sizeof known));
-  STRETTO_TRY(checkMembers(function, known));
+  STRETTO_TRY(checkCommonMembers(function, known));
+  STRETTO_TRY(checkMember(function, "forceAlgSelection", known.forceAlgSelection, 0, 1));
   return checkHonoured(function, known, onDevice);
 }
 

@@ -92,7 +92,10 @@ constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
                               "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
                             "where ranks keep their data: cuda, cpu or auto (cuda if there is one)"};
-constexpr Parameter kSharedDevice{"STRETTO_SHARED_DEVICE", "0", "1: ranks may share a GPU, for tests"};
+constexpr Parameter kSharedDevice{
+    "STRETTO_SHARED_DEVICE", "0",
+    "1: ranks may share a GPU, for tests; 2 and more: so many kernels have room on one at a time (1: 8, and "
+    "two of each rank)"};
 constexpr Parameter kChannels{"STRETTO_LANES", "128",
                               "thread blocks of a GPU that an operation may use: 1 to 128"};
 constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operation uses (default: planned)"};
@@ -175,6 +178,10 @@ Result<double> secondsOrNever(const Parameter& parameter) {
 
 Result<double> warnAfter() {
   return secondsOrNever(kWarnAfter);
+}
+
+Result<int64_t> sharedDevice() {
+  return kSharedDevice.integer(0, 1024);
 }
 
 Result<double> flightLate() {

@@ -89,6 +89,8 @@ std::span<const Parameter* const> all();
 // STRETTO_WARN_AFTER and STRETTO_FLIGHT_LATE in seconds; infinity for never.
 Result<double> warnAfter();
 Result<double> flightLate();
+// STRETTO_SHARED_DEVICE; 0: ranks may not share a GPU.
+Result<int64_t> sharedDevice();
 
 }  // namespace parameters
 }  // namespace stretto

@@ -1,36 +1,19 @@
 #include "memory/device_region.hpp"
 
-#include <mutex>
-#include <unordered_map>
 #include <utility>
 
+#include "memory/by_token.hpp"
+
 namespace stretto::memory {
-namespace {
-
-// Never destroyed: communicators may be, after static objects were.
-struct Regions {
-  std::mutex mutex;
-  std::unordered_map<uint64_t, std::weak_ptr<DeviceRegion>> byToken;
-};
-Regions& regions() {
-  static auto* all = new Regions;
-  return *all;
-}
-
-}  // namespace
 
 DeviceRegion::~DeviceRegion() {
-  {
-    std::lock_guard lock(regions().mutex);
-    regions().byToken.erase(token_);
-  }
+  ByToken<DeviceRegion>::all().remove(token_);
   if (owned_) platform::cuda::release(device_, data_);
 }
 
 std::shared_ptr<DeviceRegion> DeviceRegion::enter(DeviceRegion* made) {
   std::shared_ptr<DeviceRegion> region(made);
-  std::lock_guard lock(regions().mutex);
-  regions().byToken.emplace(region->token_, region);
+  ByToken<DeviceRegion>::all().add(region->token_, region);
   return region;
 }
 
@@ -46,9 +29,7 @@ std::shared_ptr<DeviceRegion> DeviceRegion::borrow(int device, std::byte* data, 
 }
 
 std::shared_ptr<DeviceRegion> DeviceRegion::find(uint64_t token) {
-  std::lock_guard lock(regions().mutex);
-  const auto found = regions().byToken.find(token);
-  return found == regions().byToken.end() ? nullptr : found->second.lock();
+  return ByToken<DeviceRegion>::all().find(token);
 }
 
 DeviceImport::DeviceImport(DeviceImport&& other) noexcept

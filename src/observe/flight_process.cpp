@@ -44,7 +44,7 @@ Stat statOf(os::ProcessId pid) {
   return stat;
 }
 
-Liveness livenessOf(char letter) {
+Liveness livenessOfState(char letter) {
   switch (letter) {
     case 0:
     case 'Z':
@@ -174,7 +174,7 @@ Result<FlightSnapshot> readStable(const FlightCopy& copy, int mostReads) {
 
 Liveness livenessOf(os::ProcessId pid, uint64_t startTime) {
   const Stat stat = statOf(pid);
-  return stat.startTime == startTime ? livenessOf(stat.letter) : Liveness::kGone;
+  return stat.startTime == startTime ? livenessOfState(stat.letter) : Liveness::kGone;
 }
 
 ProcessFlight::ProcessFlight(os::ProcessId pid, Mapping mapping)
@@ -209,7 +209,7 @@ bool ProcessFlight::isInherited(const FlightSnapshot& snapshot) const {
 
 Result<std::vector<ProcessFlight>> flightsOf(os::ProcessId pid) {
   const char letter = pid > 0 ? statOf(pid).letter : '\0';
-  if (livenessOf(letter) == Liveness::kGone) {
+  if (livenessOfState(letter) == Liveness::kGone) {
     return fail(Code::kInvalidArgument,
                 "process %d %s; `stretto doctor` without a process tells what ended last", pid,
                 letter == 0 ? "does not exist" : "has ended (a zombie)");

@@ -103,7 +103,7 @@ size_t shardsOf(const Descriptor& row, const Request& request) {
   return algorithms::shardsOf(row.algorithm, request.ranks);
 }
 
-constexpr size_t kGrain = algorithms::kShareGrain;
+using algorithms::kShareGrain;
 
 // Where it is not known, that of 4096 elements of 16 bits.
 size_t tokenBytesOf(const Request& request) {
@@ -174,7 +174,7 @@ size_t inOnePass(const Descriptor& row, const Request& request, const Machine& m
         return kMostPass;
     }
   };
-  return std::max(payload() / kGrain, size_t{1}) * kGrain * shardsOf(row, request);
+  return std::max(payload() / kShareGrain, size_t{1}) * kShareGrain * shardsOf(row, request);
 }
 
 double rateOf(const Descriptor& row, const Request& request, const Machine& machine) {
@@ -256,10 +256,10 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   const bool inTurns = row.protocol == Protocol::kLamport && algorithms::takesTurns(request.ranks);
   const bool fewer = row.protocol == Protocol::kLamport && (inTurns || request.bytes <= kFew);
   size_t each = constantsOf(row).bytesPerBlock * (fewer ? 2 : 1);
-  if (inTurns && request.ranks != 2) each = kGrain;
+  if (inTurns && request.ranks != 2) each = kShareGrain;
   if (inTurns) each = std::max(each, std::min(request.bytes / kBlocksInTurns, kMostInTurns));
   if (!takesSteps(row, request, machine)) each = std::min(each, inOnePass(row, request, machine));
-  each = (each + kGrain - 1) / kGrain * kGrain;
+  each = (each + kShareGrain - 1) / kShareGrain * kShareGrain;
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -281,16 +281,16 @@ size_t preferredInWarpChunks(const Descriptor& row, const Request& request, cons
   constexpr size_t kChunksOfBlock = 16;
   const size_t share = request.bytes / static_cast<size_t>(preferredBlocks(row, request, machine));
   const size_t most = mostInWarpChunks(row, request, machine);
-  return std::clamp(share / kChunksOfBlock / kGrain * kGrain,
+  return std::clamp(share / kChunksOfBlock / kShareGrain * kShareGrain,
                     std::min(most, kLeastWarpChunk * shardsOf(row, request)), most);
 }
 
 size_t preferredCopy(const Descriptor& row, const Request& request) {
   if (!reduces(row.collective)) return request.bytes;
   const size_t shard = request.bytes / static_cast<size_t>(request.ranks);
-  const size_t cut = kCopies.chunks(request.ranks) * kGrain;
+  const size_t cut = kCopies.chunks(request.ranks) * kShareGrain;
   const size_t lines = (shard + cut - 1) / cut;
-  return std::max<size_t>(1, lines) * kGrain;
+  return std::max<size_t>(1, lines) * kShareGrain;
 }
 
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine,

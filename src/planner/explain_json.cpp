@@ -9,7 +9,7 @@
 namespace stretto::planner {
 namespace {
 
-constexpr const char* kSchema = "stretto.explain/1";
+constexpr const char* kExplainSchema = "stretto.explain/1";
 
 // Three digits after the point are a nanosecond: more would be pretence.
 double rounded(float microseconds) {
@@ -128,7 +128,7 @@ void writeChosen(json::Writer& out, const Result<Plan>& chosen) {
 std::string explainJson(const Request& request, const Machine& machine, const Table& table,
                         const Forced& forced) {
   json::Writer out;
-  out.beginObject().key("schema").text(kSchema);
+  out.beginObject().key("schema").text(kExplainSchema);
   writeRequest(out, request);
   writeMachine(out, machine);
   const bool measured = table.find(request, machine).nearest != nullptr;

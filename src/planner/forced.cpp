@@ -9,7 +9,6 @@
 namespace stretto::planner {
 namespace {
 
-constexpr size_t kMostChunk = size_t{1} << 30;
 constexpr size_t kMostText = 256;  // of a user's text in an error
 
 using algorithms::Descriptor;
@@ -209,9 +208,9 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
     if (!choice.protocol) return noProtocol(protocol);
   }
   if (chunkBytes != 0) {
-    if (chunkBytes % 64 != 0 || chunkBytes > kMostChunk) {
+    if (chunkBytes % 64 != 0 || chunkBytes > kMostChunkBytes) {
       return fail(Code::kInvalidUsage, "a chunk of %zu bytes: it must be a multiple of 64, at most %zu",
-                  chunkBytes, kMostChunk);
+                  chunkBytes, kMostChunkBytes);
     }
     if (choice.protocol && !algorithms::takesChunk(*choice.protocol)) {
       return fail(Code::kInvalidUsage, "a chunk of %zu bytes: the protocol %s has no chunks", chunkBytes,

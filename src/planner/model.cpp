@@ -10,7 +10,7 @@
 namespace stretto::planner {
 namespace {
 
-constexpr uint32_t kGrain = 64;                 // chunks start on cache lines
+constexpr uint32_t kChunkGrain = 64;            // chunks start on cache lines
 constexpr uint32_t kMostAny = 1u << 30;         // where no region bounds a chunk
 constexpr size_t kSlotPiece = size_t{1} << 20;  // a rank's part of a chunk in slots: 1 MB measured best
 constexpr size_t kLinkPieces = 4;               // a message over a link is cut into this many,
@@ -74,8 +74,8 @@ bool isSharded(const Descriptor& row) {
 }
 
 uint32_t toGrain(size_t bytes) {
-  const size_t rounded = std::min<size_t>(bytes, kMostAny) / kGrain * kGrain;
-  return static_cast<uint32_t>(std::max<size_t>(rounded, kGrain));
+  const size_t rounded = std::min<size_t>(bytes, kMostAny) / kChunkGrain * kChunkGrain;
+  return static_cast<uint32_t>(std::max<size_t>(rounded, kChunkGrain));
 }
 
 // Bytes that pass one link in one round of the algorithm.
@@ -177,9 +177,9 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (way == Way::kCopies && !cutsEvenly(row, request)) return Obstacle::kShards;
   if (request.ranks > mostPeersOf(row)) return Obstacle::kManyPeers;
   if (way == Way::kPulls && !mayPull(row, request)) return Obstacle::kInputs;
-  if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
+  if (way == Way::kSlots && machine.slotBytes < kChunkGrain) return Obstacle::kSlots;
   if (request.tokenBytes > mostToken(row, machine)) return Obstacle::kToken;
-  if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
+  if (way == Way::kLinks && machine.linkChunk < kChunkGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
 }
 

@@ -35,6 +35,7 @@ struct Request {
 };
 
 inline constexpr int kMostBlocks = 255;  // that a plan can hold; how many there are is the machine's to say
+inline constexpr size_t kMostChunkBytes = size_t{1} << 30;  // of a chunk that somebody asks for
 
 // How GPUs reach each other, as far as times depend on it: of several pairs the largest value counts.
 enum class Links : uint8_t { kNvlink, kPcie, kUnknown, kSameGpu };

@@ -17,13 +17,12 @@
 namespace stretto::planner {
 namespace {
 
-constexpr const char* kSchema = "stretto.table/1";
+constexpr const char* kTableSchema = "stretto.table/1";
 constexpr size_t kMostEntries = 10000;
 constexpr size_t kMostRows = 1000;
 constexpr size_t kMostName = 64;
 constexpr int64_t kMostCores = 8192;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
-constexpr int64_t kMostChunk = int64_t{1} << 30;
 constexpr double kLeastMicroseconds = 1e-3;
 constexpr double kMostMicroseconds = 1e9;
 constexpr double kLeastRate = 1e-3;  // bytes per microsecond
@@ -60,8 +59,9 @@ class TableReader {
   static Status read(const json::Value& root, Table& table) {
     const auto schema = root.textAt("schema", kMostName);
     if (!schema.ok()) return schema.status();
-    if (schema.value() != kSchema) {
-      return fail(Code::kInvalidUsage, "the schema is \"%s\", not \"%s\"", schema.value().c_str(), kSchema);
+    if (schema.value() != kTableSchema) {
+      return fail(Code::kInvalidUsage, "the schema is \"%s\", not \"%s\"", schema.value().c_str(),
+                  kTableSchema);
     }
     const json::Value* machine = root.find("machine");
     if (machine == nullptr || machine->kind() != json::Kind::kObject) {
@@ -192,7 +192,7 @@ class TableReader {
     if (!algorithm.ok()) return algorithm.status();
     const auto protocol = object.textAt("protocol", kMostName);
     if (!protocol.ok()) return protocol.status();
-    const auto chunk = object.integerAt("chunk_bytes", 0, kMostChunk);
+    const auto chunk = object.integerAt("chunk_bytes", 0, kMostChunkBytes);
     if (!chunk.ok()) return chunk.status();
     const auto us = object.numberAt("us", kLeastMicroseconds, kMostMicroseconds);
     if (!us.ok()) return us.status();

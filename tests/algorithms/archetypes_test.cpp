@@ -9,10 +9,8 @@
 
 #include "algorithms/rows.hpp"
 
-namespace stretto {
+namespace stretto::algorithms {
 namespace {
-
-using namespace stretto::algorithms;
 
 // Nothing here is ever called. A compiler that knew that would warn of what the algorithms do with it.
 template <typename T>
@@ -370,4 +368,4 @@ TEST(Archetypes, CapabilitiesAreClaimed) {
 }
 
 }  // namespace
-}  // namespace stretto
+}  // namespace stretto::algorithms

@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "api/calls.hpp"
 #include "api/handles.hpp"
 #include "base/json.hpp"
 #include "harness/watchdog.hpp"
@@ -13,16 +14,14 @@
 #include "platform/cuda/device.hpp"
 #include "stretto.h"
 
-namespace stretto {
+namespace stretto::api {
 namespace {
 
-std::string lastError() {
-  return ncclGetLastError(nullptr);
-}
+using testing::lastNcclError;
 
 class Arguments : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_EQ(ncclCommInitAll(comms_, 2, nullptr), ncclSuccess) << lastError(); }
+  void SetUp() override { ASSERT_EQ(ncclCommInitAll(comms_, 2, nullptr), ncclSuccess) << lastNcclError(); }
   void TearDown() override {
     // Nothing of what was refused may have harmed the communicators.
     float values[2] = {1, 2};
@@ -30,14 +29,15 @@ class Arguments : public ::testing::Test {
     for (int rank = 0; rank < 2; ++rank) {
       ncclAllReduce(&values[rank], &values[rank], 1, ncclFloat32, ncclSum, comms_[rank], nullptr);
     }
-    EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+    EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
     EXPECT_EQ(values[0] + values[1], 6);
     for (ncclComm_t comm : comms_) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   }
   static void refused(ncclResult_t result, const std::vector<std::string>& words,
                       ncclResult_t wanted = ncclInvalidArgument) {
-    EXPECT_EQ(result, wanted) << lastError();
-    for (const std::string& word : words) EXPECT_NE(lastError().find(word), std::string::npos) << lastError();
+    EXPECT_EQ(result, wanted) << lastNcclError();
+    for (const std::string& word : words)
+      EXPECT_NE(lastNcclError().find(word), std::string::npos) << lastNcclError();
   }
 
   const stretto::testing::Watchdog watchdog_{"wrong arguments", 60};
@@ -158,7 +158,7 @@ TEST_F(Arguments, OperatorsOfOnesOwn) {
   refused(create(&op, &scalar, 77, 1), {"data type 77"});
   refused(create(&op, &scalar, ncclFloat32, 9), {"residence 9"});
   refused(ncclRedOpDestroy(ncclSum, comm_), {"PreMulSum"});
-  ASSERT_EQ(create(&op, &scalar, ncclFloat32, ncclScalarDevice), ncclSuccess) << lastError();
+  ASSERT_EQ(create(&op, &scalar, ncclFloat32, ncclScalarDevice), ncclSuccess) << lastNcclError();
   EXPECT_GE(static_cast<int>(op), static_cast<int>(ncclNumOps));
   refused(ncclAllReduce(a_, b_, 1, ncclInt32, op, comm_, nullptr), {"float32", "int32"});
   refused(ncclAllReduce(a_, b_, 1, ncclFloat32, op, comms_[1], nullptr), {"operator"});
@@ -182,7 +182,7 @@ TEST_F(Arguments, ADeviceScalarIsReadLate) {
   for (int rank = 0; rank < 2; ++rank) {
     ncclAllReduce(&values[rank], &values[rank], 1, ncclFloat32, ops[rank], comms_[rank], nullptr);
   }
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   EXPECT_EQ(values[0], 13);
   EXPECT_EQ(values[1], 13);
 }
@@ -208,7 +208,7 @@ TEST_F(Arguments, Registrations) {
                                      NCCL_WIN_COLL_SYMMETRIC),
               ncclSuccess);
   }
-  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   refused(ncclCommWindowDeregister(comms_[1], windows[0]), {"ncclCommWindowDeregister"});
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_EQ(ncclCommWindowDeregister(comms_[rank], windows[rank]), ncclSuccess);
@@ -234,9 +234,10 @@ TEST_F(Arguments, WhatIsForcedMustExist) {
 TEST_F(Arguments, ZeroElementsNeedNoBuffers) {
   for (ncclComm_t comm : comms_) {
     EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess)
-        << lastError();
-    EXPECT_EQ(ncclAllGather(nullptr, nullptr, 0, ncclFloat32, comm, nullptr), ncclSuccess) << lastError();
-    EXPECT_EQ(ncclBroadcast(nullptr, nullptr, 0, ncclFloat32, 1, comm, nullptr), ncclSuccess) << lastError();
+        << lastNcclError();
+    EXPECT_EQ(ncclAllGather(nullptr, nullptr, 0, ncclFloat32, comm, nullptr), ncclSuccess) << lastNcclError();
+    EXPECT_EQ(ncclBroadcast(nullptr, nullptr, 0, ncclFloat32, 1, comm, nullptr), ncclSuccess)
+        << lastNcclError();
   }
 }
 
@@ -253,7 +254,7 @@ TEST_F(Arguments, CountersCount) {
     ncclAllReduce(at, at, 64, ncclFloat32, ncclSum, comm, nullptr);
     ncclAllReduce(at, at, 16, ncclFloat32, ncclSum, comm, nullptr);
   }
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   ASSERT_EQ(strettoCommCounters(comm_, &after), ncclSuccess);
   EXPECT_EQ(after.operations, 2u);
   EXPECT_EQ(after.bytes, 320u);
@@ -280,12 +281,12 @@ TEST_F(Arguments, CountersCount) {
 // Pointers that this library did not give out are not even looked at.
 TEST(Library, HandlesThatAreNoneAreRefused) {
   ncclComm_t comm = nullptr;
-  ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
   auto* const inside = reinterpret_cast<ncclComm_t>(reinterpret_cast<char*>(comm) + 8);
   int count = 0;
   for (ncclComm_t wrong : {reinterpret_cast<ncclComm_t>(uintptr_t{16}), inside}) {
     EXPECT_EQ(ncclCommCount(wrong, &count), ncclInvalidArgument);
-    EXPECT_NE(lastError().find("not one, or was destroyed"), std::string::npos) << lastError();
+    EXPECT_NE(lastNcclError().find("not one, or was destroyed"), std::string::npos) << lastNcclError();
     EXPECT_EQ(ncclCommDestroy(wrong), ncclInvalidArgument);
     EXPECT_NE(ncclGetLastError(wrong), nullptr);
   }
@@ -295,7 +296,8 @@ TEST(Library, HandlesThatAreNoneAreRefused) {
 
 TEST(Library, GivesManyHandles) {
   std::vector<ncclComm_t> comms(600);
-  for (ncclComm_t& comm : comms) ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastError();
+  for (ncclComm_t& comm : comms)
+    ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
   EXPECT_EQ(std::set<ncclComm_t>(comms.begin(), comms.end()).size(), comms.size());
   for (ncclComm_t comm : comms) {
     int count = 0;
@@ -315,7 +317,7 @@ TEST(Library, RefusesMoreHandlesThanItHas) {
   EXPECT_GT(all.size(), api::kMostHandles - 1000);
   EXPECT_LE(all.size(), api::kMostHandles);
   EXPECT_EQ(handle.status().code, Code::kSystem);
-  EXPECT_NE(lastError().find("communicators live in this process"), std::string::npos) << lastError();
+  EXPECT_NE(lastNcclError().find("communicators live in this process"), std::string::npos) << lastNcclError();
   for (ncclComm_t each : all) EXPECT_EQ(api::takeHandle(each), nullptr);
   EXPECT_TRUE(api::makeHandle(nullptr).ok()) << "a dead one is given out again when no other is left";
 }
@@ -354,14 +356,14 @@ TEST(Library, SaysHowItWasBuilt) {
 
 TEST(Library, GivesMemory) {
   void* memory = nullptr;
-  ASSERT_EQ(ncclMemAlloc(&memory, 100001), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclMemAlloc(&memory, 100001), ncclSuccess) << lastNcclError();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 4096, 0u);
   const char* bytes = static_cast<const char*>(memory);
   for (size_t i = 0; i < 100001; ++i) ASSERT_EQ(bytes[i], 0);
   std::memset(memory, 1, 100001);
   EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
   EXPECT_EQ(ncclMemFree(memory), ncclInvalidArgument);
-  EXPECT_NE(lastError().find("ncclMemAlloc"), std::string::npos);
+  EXPECT_NE(lastNcclError().find("ncclMemAlloc"), std::string::npos);
   EXPECT_EQ(ncclMemFree(nullptr), ncclSuccess);
   EXPECT_EQ(ncclMemAlloc(nullptr, 1), ncclInvalidArgument);
   EXPECT_NE(ncclMemAlloc(&memory, SIZE_MAX), ncclSuccess);
@@ -371,4 +373,4 @@ TEST(Library, GivesMemory) {
 }
 
 }  // namespace
-}  // namespace stretto
+}  // namespace stretto::api

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "api/calls.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -12,17 +13,15 @@ namespace {
 
 using namespace stretto::testing;
 
-std::string lastError() {
-  return ncclGetLastError(nullptr);
-}
-
 // All ranks of one job in this thread.
 class OneThread : public ::testing::Test {
  protected:
   static constexpr int kRanks = 4;
-  void SetUp() override { ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess) << lastError(); }
+  void SetUp() override {
+    ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess) << lastNcclError();
+  }
   void TearDown() override {
-    for (ncclComm_t comm : comms_) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << lastError();
+    for (ncclComm_t comm : comms_) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << lastNcclError();
   }
   // Adds an all-reduce on every rank to the open group.
   void sumAll(std::vector<std::vector<int>>& values) {
@@ -30,7 +29,7 @@ class OneThread : public ::testing::Test {
       EXPECT_EQ(ncclAllReduce(values[rank].data(), values[rank].data(), values[rank].size(), ncclInt32,
                               ncclSum, comms_[rank], nullptr),
                 ncclSuccess)
-          << lastError();
+          << lastNcclError();
     }
   }
   static std::vector<std::vector<int>> ones(size_t count) {
@@ -60,7 +59,7 @@ TEST_F(OneThread, RunsOneCollectiveOnEveryRank) {
     auto values = ones(count);
     ncclGroupStart();
     sumAll(values);
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
     for (const auto& each : values) EXPECT_EQ(each, std::vector<int>(count, kRanks));
   }
 }
@@ -69,7 +68,7 @@ TEST_F(OneThread, RunsManyCollectivesInOrder) {
   auto values = ones(50);
   ncclGroupStart();
   for (int times = 0; times < 5; ++times) sumAll(values);
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   for (const auto& each : values) EXPECT_EQ(each, std::vector<int>(50, 1024));
 }
 
@@ -82,7 +81,7 @@ TEST_F(OneThread, SendsBetweenItsRanks) {
     ncclRecv(in[at].data(), 100000, ncclInt32, (rank + 1) % kRanks, comms_[rank], nullptr);
     ncclSend(out[at].data(), 100000, ncclInt32, (rank + 3) % kRanks, comms_[rank], nullptr);
   }
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   for (size_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(in[rank], out[(rank + 1) % kRanks]);
 }
 
@@ -96,7 +95,7 @@ TEST_F(OneThread, OnlyTheOutermostEndRunsTheGroup) {
   ncclGroupStart();
   EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
   EXPECT_EQ(values, ones(10)) << "run at an inner end";
-  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   EXPECT_EQ(values[0], std::vector<int>(10, kRanks));
 }
 
@@ -107,12 +106,12 @@ TEST_F(OneThread, ABadCallSpoilsItsGroupAndNoOther) {
   EXPECT_EQ(ncclBroadcast(values[0].data(), values[0].data(), 10, ncclInt32, 9, comms_[0], nullptr),
             ncclInvalidArgument);
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
-  EXPECT_NE(lastError().find("group"), std::string::npos) << lastError();
-  EXPECT_NE(lastError().find("root 9"), std::string::npos) << lastError();
+  EXPECT_NE(lastNcclError().find("group"), std::string::npos) << lastNcclError();
+  EXPECT_NE(lastNcclError().find("root 9"), std::string::npos) << lastNcclError();
   EXPECT_EQ(values, ones(10)) << "part of a spoilt group ran";
   ncclGroupStart();
   sumAll(values);
-  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   EXPECT_EQ(values[3], std::vector<int>(10, kRanks));
 }
 
@@ -121,7 +120,7 @@ TEST_F(OneThread, SimulationForetellsAndRunsNothing) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   ncclGroupStart();
   sumAll(values);
-  ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess) << lastNcclError();
   EXPECT_GT(info.estimatedTime, 0.1f);
   EXPECT_LT(info.estimatedTime, 1e7f);
   EXPECT_EQ(values, ones(100000));
@@ -130,7 +129,7 @@ TEST_F(OneThread, SimulationForetellsAndRunsNothing) {
   ncclGroupStart();
   sumAll(values);
   sumAll(values);
-  ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess) << lastNcclError();
   EXPECT_NEAR(info.estimatedTime, 2 * one, one * 0.01);
 
   // Inside another group it only closes its level.
@@ -139,7 +138,7 @@ TEST_F(OneThread, SimulationForetellsAndRunsNothing) {
   sumAll(values);
   EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
   EXPECT_EQ(values, ones(100000));
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   EXPECT_EQ(values[2], std::vector<int>(100000, kRanks));
 }
 
@@ -154,7 +153,7 @@ TEST_F(OneThread, SimulationOfASpoiltGroupSaysSo) {
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "the group is over";
   // What cannot be planned fails, and is forgotten.
   for (ncclComm_t comm : comms_) {
-    ASSERT_EQ(strettoCommForce(comm, "all_reduce", "one_shot", "ll", 0, 0), ncclSuccess) << lastError();
+    ASSERT_EQ(strettoCommForce(comm, "all_reduce", "one_shot", "ll", 0, 0), ncclSuccess) << lastNcclError();
   }
   auto many = ones(100000);
   ncclGroupStart();
@@ -162,7 +161,7 @@ TEST_F(OneThread, SimulationOfASpoiltGroupSaysSo) {
   EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclInvalidUsage);
   ncclGroupStart();
   sumAll(values);
-  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   EXPECT_EQ(many, ones(100000)) << "operations of a simulated group were kept";
 }
 
@@ -171,9 +170,9 @@ TEST_F(OneThread, SplitsItsRanksTogether) {
   ncclGroupStart();
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(ncclCommSplit(comms_[rank], rank % 2, -rank, &children[rank], nullptr), ncclSuccess)
-        << lastError();
+        << lastNcclError();
   }
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   for (int rank = 0; rank < kRanks; ++rank) {
     int number = -1;
     ASSERT_NE(children[rank], nullptr);
@@ -185,7 +184,7 @@ TEST_F(OneThread, SplitsItsRanksTogether) {
 
 TEST(Group, EndWithoutStartIsRefused) {
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-  EXPECT_NE(lastError().find("ncclGroupStart"), std::string::npos);
+  EXPECT_NE(lastNcclError().find("ncclGroupStart"), std::string::npos);
   EXPECT_EQ(ncclGroupSimulateEnd(nullptr), ncclInvalidUsage);
 }
 
@@ -194,7 +193,7 @@ TEST(Group, SimulationChecksWhatItIsGiven) {
   info.magic = 5;
   ncclGroupStart();
   EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
-  EXPECT_NE(lastError().find("NCCL_SIM_INFO_INITIALIZER"), std::string::npos);
+  EXPECT_NE(lastNcclError().find("NCCL_SIM_INFO_INITIALIZER"), std::string::npos);
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument) << "the failed call spoils the group";
   ncclGroupStart();
   EXPECT_EQ(ncclGroupSimulateEnd(nullptr), ncclSuccess);
@@ -207,13 +206,13 @@ TEST(Group, MakesCommunicatorsTogether) {
   ncclComm_t comms[3] = {};
   ncclGroupStart();
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ncclCommInitRank(&comms[rank], 3, id, rank), ncclSuccess);
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   float values[3] = {1, 2, 3};
   ncclGroupStart();
   for (int rank = 0; rank < 3; ++rank) {
     ncclAllReduce(&values[rank], &values[rank], 1, ncclFloat32, ncclAvg, comms[rank], nullptr);
   }
-  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << lastNcclError();
   for (const float value : values) EXPECT_EQ(value, 2);
   for (ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
@@ -247,8 +246,8 @@ TEST(Group, AFailedInitialisationIsTold) {
   ncclGroupStart();
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ncclCommInitRank(&comms[rank], 3, id, rank), ncclSuccess);
   EXPECT_EQ(ncclGroupEnd(), ncclRemoteError);
-  EXPECT_NE(lastError().find("missing"), std::string::npos) << lastError();
-  EXPECT_NE(lastError().find("2"), std::string::npos) << lastError();
+  EXPECT_NE(lastNcclError().find("missing"), std::string::npos) << lastNcclError();
+  EXPECT_NE(lastNcclError().find("2"), std::string::npos) << lastNcclError();
   EXPECT_EQ(comms[0], nullptr);
   EXPECT_EQ(comms[1], nullptr);
   unsetenv("STRETTO_INIT_TIMEOUT");

@@ -11,6 +11,7 @@
 #include <functional>
 #include <thread>
 
+#include "api/calls.hpp"
 #include "base/scoped_variable.hpp"
 #include "harness/child.hpp"
 #include "harness/ranks.hpp"
@@ -21,14 +22,6 @@ namespace stretto {
 namespace {
 
 using namespace stretto::testing;
-
-constexpr double kNoticed = 1.0;  // seconds in which every failure must be known
-
-int sum(const Member& member, ncclComm_t comm, const char* what) {
-  int value = 1;
-  member.expect(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), what);
-  return value;
-}
 
 ncclResult_t stateOf(ncclComm_t comm) {
   ncclResult_t state = ncclSuccess;
@@ -194,7 +187,7 @@ TEST(ChildInTheMaking, IsMadeThoughMembersAbortTheParentAtOnce) {
                 }
                 ncclCommAbort(std::exchange(member.comm, nullptr));
                 if (child == nullptr) return;
-                member.check(sum(member, child, "sum of the child") == 3, "a wrong sum");
+                member.check(sumOfOnes(member, child, "sum of the child") == 3, "a wrong sum");
                 member.expect(ncclCommDestroy(child), "destroy the child");
               }));
   }
@@ -393,13 +386,14 @@ void splitTwice(Member& member) {
   member.expect(ncclCommSplit(member.comm, 0, -member.rank, &second, nullptr), "second");
   member.expect(ncclCommSplit(member.comm, NCCL_SPLIT_NOCOLOR, 0, &none, nullptr), "none");
   if (!member.expect(ncclGroupEnd(), "end")) return;
-  member.check(sum(member, first, "sum of the first") == (half == 0 ? 3 : 2), "a wrong sum of the first");
-  member.check(sum(member, second, "sum of the second") == 5, "a wrong sum of the second");
+  member.check(sumOfOnes(member, first, "sum of the first") == (half == 0 ? 3 : 2),
+               "a wrong sum of the first");
+  member.check(sumOfOnes(member, second, "sum of the second") == 5, "a wrong sum of the second");
   int rank = -1;
   ncclCommUserRank(second, &rank);
   member.check(rank == 4 - member.rank, "a wrong order in the second");
   member.check(none == nullptr, "a child without colour");
-  member.check(sum(member, member.comm, "sum of the parent") == 5, "a wrong sum of the parent");
+  member.check(sumOfOnes(member, member.comm, "sum of the parent") == 5, "a wrong sum of the parent");
   member.expect(ncclCommDestroy(first), "destroy");
   member.expect(ncclCommDestroy(second), "destroy");
 }
@@ -459,7 +453,7 @@ TEST(Fork, AChildBreaksNothingOfItsParents) {
   };
   asProcesses(3, connected([&](Member& member) {
                 for (const End& end : ends) {
-                  member.check(sum(member, member.comm, "sum before") == 3, "a wrong sum before");
+                  member.check(sumOfOnes(member, member.comm, "sum before") == 3, "a wrong sum before");
                   if (member.rank == 1) {
                     const pid_t child = ::fork();
                     if (child == 0) ::_exit(end(member.comm) == ncclInvalidUsage ? 0 : 1);
@@ -467,7 +461,7 @@ TEST(Fork, AChildBreaksNothingOfItsParents) {
                     ::waitpid(child, &status, 0);
                     member.check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child was not refused");
                   }
-                  member.check(sum(member, member.comm, "sum after") == 3, "a wrong sum after");
+                  member.check(sumOfOnes(member, member.comm, "sum after") == 3, "a wrong sum after");
                   member.expect(stateOf(member.comm), "the state");
                 }
                 if (member.rank != 1) return;
@@ -483,28 +477,29 @@ TEST(Fork, AChildBreaksNothingOfItsParents) {
 // Calls that wait for what runs would wait for ever in a child, where nothing runs.
 TEST(Fork, AChildDoesNotWaitForWhatItsParentRuns) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
-  asProcesses(
-      2, connected([](Member& member) {
-        if (member.rank == 0) {
-          member.board.meet();  // the other has forked
-          member.check(sum(member, member.comm, "sum") == 2, "a wrong sum");
-          return;
-        }
-        std::thread operation([&] { member.check(sum(member, member.comm, "sum") == 2, "a wrong sum"); });
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has begun, and waits
-        const pid_t child = ::fork();
-        if (child == 0) {
-          ::alarm(10);
-          const ncclResult_t told = strettoCommForce(member.comm, "all_reduce", "ring", "simple", 0, 0);
-          ::_exit(told == ncclInvalidUsage ? 0 : 1);
-        }
-        int status = -1;
-        ::waitpid(child, &status, 0);
-        member.check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child was not refused");
-        member.board.meet();
-        operation.join();
-      }),
-      30);
+  asProcesses(2, connected([](Member& member) {
+                if (member.rank == 0) {
+                  member.board.meet();  // the other has forked
+                  member.check(sumOfOnes(member, member.comm, "sum") == 2, "a wrong sum");
+                  return;
+                }
+                std::thread operation(
+                    [&] { member.check(sumOfOnes(member, member.comm, "sum") == 2, "a wrong sum"); });
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has begun, and waits
+                const pid_t child = ::fork();
+                if (child == 0) {
+                  ::alarm(10);
+                  const ncclResult_t told =
+                      strettoCommForce(member.comm, "all_reduce", "ring", "simple", 0, 0);
+                  ::_exit(told == ncclInvalidUsage ? 0 : 1);
+                }
+                int status = -1;
+                ::waitpid(child, &status, 0);
+                member.check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child was not refused");
+                member.board.meet();
+                operation.join();
+              }),
+              30);
 }
 
 TEST(Fork, AChildHasNoStreamsOfItsParents) {

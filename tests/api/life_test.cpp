@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "api/calls.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -14,13 +15,6 @@ namespace stretto {
 namespace {
 
 using namespace stretto::testing;
-
-// Sums the ranks' ones: the number of ranks of a communicator that works.
-int sum(const Member& member, ncclComm_t comm, const char* what) {
-  int value = 1;
-  member.expect(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), what);
-  return value;
-}
 
 int rankOf(ncclComm_t comm) {
   int rank = -1;
@@ -50,9 +44,9 @@ TEST_P(Children, OfASplitAreOrderedByKey) {
     if (!member.expect(ncclCommSplit(member.comm, member.rank % 2, key, &child, nullptr), "split")) return;
     const int wanted = member.rank % 2 == 0 ? 2 - member.rank / 2 : member.rank / 2;
     if (rankOf(child) != wanted) member.complain("rank %d in the child, not %d", rankOf(child), wanted);
-    const int size = sum(member, child, "sum of the child");
+    const int size = sumOfOnes(member, child, "sum of the child");
     if (size != (member.rank % 2 == 0 ? 3 : 2)) member.complain("the child has %d ranks", size);
-    member.check(sum(member, member.comm, "sum of the parent") == 5, "the parent's sum is wrong");
+    member.check(sumOfOnes(member, member.comm, "sum of the parent") == 5, "the parent's sum is wrong");
     member.expect(ncclCommDestroy(child), "destroy the child");
   });
 }
@@ -64,7 +58,7 @@ TEST_P(Children, WithoutColourAreNone) {
     if (!member.expect(ncclCommSplit(member.comm, colour, 0, &child, nullptr), "split")) return;
     member.check((child == nullptr) == (member.rank == 1), "a child for the wrong ranks");
     if (child == nullptr) return;
-    member.check(sum(member, child, "sum") == 2, "a wrong sum");
+    member.check(sumOfOnes(member, child, "sum") == 2, "a wrong sum");
     member.expect(ncclCommDestroy(child), "destroy");
   });
 }
@@ -75,7 +69,7 @@ TEST_P(Children, HaveChildrenThatOutliveThem) {
     if (!member.expect(ncclCommSplit(member.comm, member.rank / 2, 0, &half, nullptr), "split")) return;
     if (!member.expect(ncclCommSplit(half, 0, 0, &same, nullptr), "split again")) return;
     member.expect(ncclCommDestroy(half), "destroy the parent");
-    member.check(sum(member, same, "sum") == 2, "a wrong sum");
+    member.check(sumOfOnes(member, same, "sum") == 2, "a wrong sum");
     member.expect(ncclCommDestroy(same), "destroy");
   });
 }
@@ -92,16 +86,16 @@ TEST_P(Children, OfAShrinkLeaveTheParentAsItWas) {
         return;
       }
       member.check(rankOf(child) == member.rank - (member.rank > out ? 1 : 0), "a wrong rank");
-      member.check(sum(member, child, "sum of the shrunk") == 3, "a wrong sum");
+      member.check(sumOfOnes(member, child, "sum of the shrunk") == 3, "a wrong sum");
       member.expect(ncclCommDestroy(child), "destroy");
     };
     shrinkWithout(3);
     shrinkWithout(0);
     shrinkWithout(0);
-    member.check(sum(member, member.comm, "sum of the parent") == 4, "the parent's sum is wrong");
+    member.check(sumOfOnes(member, member.comm, "sum of the parent") == 4, "the parent's sum is wrong");
     ncclComm_t child = nullptr;
     if (!member.expect(ncclCommSplit(member.comm, 0, 0, &child, nullptr), "split")) return;
-    member.check(sum(member, child, "sum") == 4, "a wrong sum");
+    member.check(sumOfOnes(member, child, "sum") == 4, "a wrong sum");
     member.expect(ncclCommDestroy(child), "destroy");
   });
 }
@@ -128,7 +122,7 @@ TEST_P(Children, CanBeMadeOfARevokedParent) {
     member.expect(ncclCommFinalize(member.comm), "finalise", ncclInvalidUsage);
     ncclComm_t child = nullptr;
     if (!member.expect(ncclCommSplit(member.comm, 0, 0, &child, nullptr), "split")) return;
-    member.check(sum(member, child, "sum") == 3, "a wrong sum");
+    member.check(sumOfOnes(member, child, "sum") == 3, "a wrong sum");
     member.expect(ncclCommDestroy(child), "destroy");
   });
 }
@@ -155,7 +149,7 @@ void goOnWithout(int victim) {
                            "shrink")) {
           return;
         }
-        member.check(sum(member, child, "sum of the survivors") == 3, "a wrong sum");
+        member.check(sumOfOnes(member, child, "sum of the survivors") == 3, "a wrong sum");
         member.expect(ncclCommDestroy(child), "destroy");
         member.expect(ncclCommAbort(member.comm), "abort the parent");
         member.comm = nullptr;
@@ -204,14 +198,10 @@ ncclResult_t initAlone(ncclComm_t* comm, ncclConfig_t* config) {
   return made == ncclSuccess ? ncclCommInitRankConfig(comm, 1, id, 0, config) : made;
 }
 
-std::string lastError() {
-  return ncclGetLastError(nullptr);
-}
-
 TEST(Config, OfOtherReleasesIsRead) {
   const Watchdog watchdog("configurations", 60);
   ncclComm_t comm = nullptr;
-  EXPECT_EQ(initAlone(&comm, nullptr), ncclSuccess) << lastError();
+  EXPECT_EQ(initAlone(&comm, nullptr), ncclSuccess) << lastNcclError();
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 
   // A short one: what lies behind its end is not looked at.
@@ -219,7 +209,7 @@ TEST(Config, OfOtherReleasesIsRead) {
   config.size = offsetof(ncclConfig_t, cgaClusterSize);
   config.blocking = 1;
   config.minCTAs = -77;
-  EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastError();
+  EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastNcclError();
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 
   // A long one, of a later release.
@@ -228,7 +218,7 @@ TEST(Config, OfOtherReleasesIsRead) {
     int unknown[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   } longer;
   longer.known.size = sizeof longer;
-  EXPECT_EQ(initAlone(&comm, &longer.known), ncclSuccess) << lastError();
+  EXPECT_EQ(initAlone(&comm, &longer.known), ncclSuccess) << lastNcclError();
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
@@ -247,7 +237,7 @@ TEST(Config, PaddingOfOtherReleasesIsNotRead) {
     config.version = release.version;
     config.*release.member = 0x5a5a5a5a;
     ncclComm_t comm = nullptr;
-    EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << release.version << ": " << lastError();
+    EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << release.version << ": " << lastNcclError();
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   }
 }
@@ -258,7 +248,8 @@ TEST(Config, ThatIsNoneIsRefused) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     change(config);
     EXPECT_EQ(initAlone(&comm, &config), ncclInvalidArgument);
-    for (const std::string& word : words) EXPECT_NE(lastError().find(word), std::string::npos) << lastError();
+    for (const std::string& word : words)
+      EXPECT_NE(lastNcclError().find(word), std::string::npos) << lastNcclError();
     EXPECT_EQ(comm, nullptr);
   };
   refused([](auto& c) { c.magic = 7; }, {"magic", "NCCL_CONFIG_INITIALIZER"});
@@ -295,7 +286,8 @@ TEST(Config, ThatIsOutOfRangeNamesTheMember) {
       ncclComm_t comm = nullptr;
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       config.*one.member = value;
-      EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << one.name << " " << value << ": " << lastError();
+      EXPECT_EQ(initAlone(&comm, &config), ncclSuccess)
+          << one.name << " " << value << ": " << lastNcclError();
       EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
     }
     for (const int value : one.bad) {
@@ -305,7 +297,7 @@ TEST(Config, ThatIsOutOfRangeNamesTheMember) {
       EXPECT_EQ(initAlone(&comm, &config), ncclInvalidArgument) << one.name << " " << value;
       EXPECT_EQ(comm, nullptr);
       const std::string words = std::string(one.name) + " is " + std::to_string(value) + "; it can be ";
-      EXPECT_NE(lastError().find(words), std::string::npos) << lastError();
+      EXPECT_NE(lastNcclError().find(words), std::string::npos) << lastNcclError();
       ncclCommDestroy(comm);
     }
   }
@@ -320,20 +312,20 @@ TEST(Config, WithItsLeastBlocksAboveItsMostIsRefused) {
   EXPECT_EQ(initAlone(&comm, &config), ncclInvalidArgument);
   EXPECT_EQ(comm, nullptr);
   ncclCommDestroy(comm);
-  EXPECT_NE(lastError().find("minCTAs is 5, more than maxCTAs, which is 4"), std::string::npos)
-      << lastError();
+  EXPECT_NE(lastNcclError().find("minCTAs is 5, more than maxCTAs, which is 4"), std::string::npos)
+      << lastNcclError();
   // One alone leaves the other at its default, which gives way.
   for (int ncclConfig_t::*member : {&ncclConfig_t::minCTAs, &ncclConfig_t::maxCTAs}) {
     config = NCCL_CONFIG_INITIALIZER;
     config.*member = 3;
-    EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastError();
+    EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastNcclError();
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   }
   // Behind the end of what the caller's release knows nothing is looked at.
   config = NCCL_CONFIG_INITIALIZER;
   config.size = offsetof(ncclConfig_t, nvlsCTAs);
   config.nvlsCTAs = config.nChannelsPerNetPeer = config.nvlinkCentricSched = -7;
-  EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastError();
+  EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastNcclError();
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
@@ -392,7 +384,7 @@ TEST(NonBlocking, OperationsBeforeTheEndOfInitAreRefused) {
   ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
   float value = 1;
   EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr), ncclInvalidUsage);
-  EXPECT_NE(lastError().find("ncclCommGetAsyncError"), std::string::npos) << lastError();
+  EXPECT_NE(lastNcclError().find("ncclCommGetAsyncError"), std::string::npos) << lastNcclError();
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
 }
 
@@ -433,7 +425,7 @@ TEST(Making, ScalableTakesSeveralNames) {
     }
     if (!member.expect(ncclCommInitRankScalable(&member.comm, 3, member.rank, 2, ids, nullptr), "init"))
       return;
-    member.check(sum(member, member.comm, "sum") == 3, "a wrong sum");
+    member.check(sumOfOnes(member, member.comm, "sum") == 3, "a wrong sum");
     member.expect(ncclCommDestroy(member.comm), "destroy");
   });
 }
@@ -444,7 +436,7 @@ TEST(Making, WrongArgumentsAreNamed) {
   ncclComm_t comm = nullptr;
   const auto refused = [&](ncclResult_t result, const std::string& words) {
     EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_NE(lastError().find(words), std::string::npos) << lastError();
+    EXPECT_NE(lastNcclError().find(words), std::string::npos) << lastNcclError();
     EXPECT_EQ(comm, nullptr);
   };
   refused(ncclGetUniqueId(nullptr), "uniqueId is null");
@@ -460,7 +452,7 @@ TEST(Making, WrongArgumentsAreNamed) {
   refused(ncclCommInitRankScalable(&comm, 2, 0, 1, nullptr, nullptr), "unique ids");
   std::memset(&id, 0x41, sizeof id);
   EXPECT_NE(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess) << "what is no unique id was taken";
-  EXPECT_FALSE(lastError().empty());
+  EXPECT_FALSE(lastNcclError().empty());
   EXPECT_EQ(comm, nullptr);
 }
 
@@ -468,13 +460,13 @@ TEST(Ending, OfNothingIsFine) {
   EXPECT_EQ(ncclCommDestroy(nullptr), ncclSuccess);
   EXPECT_EQ(ncclCommAbort(nullptr), ncclSuccess);
   EXPECT_EQ(ncclCommFinalize(nullptr), ncclInvalidArgument);
-  EXPECT_NE(lastError().find("null"), std::string::npos);
+  EXPECT_NE(lastNcclError().find("null"), std::string::npos);
 }
 
 // A rank that finalises early does not harm operations of the others that do not need it.
 TEST(Ending, OneAfterTheOther) {
   asThreads(3, connected([](Member& member) {
-              member.check(sum(member, member.comm, "sum") == 3, "a wrong sum");
+              member.check(sumOfOnes(member, member.comm, "sum") == 3, "a wrong sum");
               int value = member.rank;
               if (member.rank == 0) {
                 member.expect(ncclCommFinalize(member.comm), "finalise");

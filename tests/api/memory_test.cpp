@@ -7,6 +7,7 @@
 #include <sstream>
 #include <vector>
 
+#include "api/calls.hpp"
 #include "base/scoped_variable.hpp"
 #include "bootstrap/loop.hpp"
 #include "bootstrap/service.hpp"
@@ -20,10 +21,6 @@ namespace {
 using namespace stretto::testing;
 
 constexpr size_t kMegabyte = size_t{1} << 20;
-
-std::string lastError() {
-  return ncclGetLastError(nullptr);
-}
 
 // Bytes of ncclMemAlloc's segments, ours and others', that this process has mapped.
 size_t segmentBytes() {
@@ -116,7 +113,7 @@ TEST(DestroyedCommunicators, KeepNoScratch) {
   const size_t before = anonymousBytes();
   for (int times = 0; times < 12; ++times) {
     ncclComm_t comm = nullptr;
-    ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastError();
+    ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
     float two = 2;
     ncclRedOp_t twice;
     ASSERT_EQ(ncclRedOpCreatePreMulSum(&twice, &two, ncclFloat32, ncclScalarHostImmediate, comm),
@@ -179,7 +176,7 @@ TEST(UniqueIds, OfAListAreForgottenWhenTheCommunicatorCannotBeMade) {
   ncclUniqueId ids[3];
   for (ncclUniqueId& id : ids) ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   ncclComm_t comm = nullptr;
-  EXPECT_EQ(ncclCommInitRankScalable(&comm, 3, 0, 3, ids, nullptr), ncclRemoteError) << lastError();
+  EXPECT_EQ(ncclCommInitRankScalable(&comm, 3, 0, 3, ids, nullptr), ncclRemoteError) << lastNcclError();
   EXPECT_TRUE(eventually(10, [&] { return sessions() == before; })) << sessions();
 }
 

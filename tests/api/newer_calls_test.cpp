@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/calls.hpp"
 #include "api/nccl_device.hpp"
 #include "base/scoped_variable.hpp"
 #include "harness/captured_log.hpp"
@@ -21,12 +22,6 @@ namespace stretto {
 namespace {
 
 using namespace stretto::testing;
-
-int sum(const Member& member, ncclComm_t comm, const char* what) {
-  int value = 1;
-  member.expect(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr), what);
-  return value;
-}
 
 // ---- Grow -------------------------------------------------------------------------------------------------
 
@@ -75,12 +70,13 @@ TEST_P(Growth, KeepsTheRanksAndAddsNewOnesBehindThem) {
       member.expect(ncclCommUserRank(made.after, &rank), "rank");
       member.expect(ncclCommCount(made.after, &count), "count");
       member.check(rank == member.rank && count == 4, "another place than was given");
-      member.check(sum(member, made.after, "sum of all") == 4, "a wrong sum of all");
+      member.check(sumOfOnes(member, made.after, "sum of all") == 4, "a wrong sum of all");
       if (made.before != nullptr) {
-        member.check(sum(member, made.before, "sum of the first") == 2, "the parent does not work any more");
+        member.check(sumOfOnes(member, made.before, "sum of the first") == 2,
+                     "the parent does not work any more");
         member.expect(ncclCommDestroy(made.before), "destroy the parent");
       }
-      member.check(sum(member, made.after, "sum after that") == 4, "a wrong sum without the parent");
+      member.check(sumOfOnes(member, made.after, "sum after that") == 4, "a wrong sum without the parent");
       member.expect(ncclCommDestroy(made.after), "destroy");
     });
   }
@@ -116,7 +112,7 @@ TEST(Grow, WrongCallsAreRefusedInWords) {
                             ncclInvalidUsage);
               member.expectError("disagree", {"ranks disagree", "3", "4"});
               member.check(grown == nullptr, "a handle of a communicator that is none");
-              member.check(sum(member, member.comm, "after it") == 2, "a wrong sum");
+              member.check(sumOfOnes(member, member.comm, "after it") == 2, "a wrong sum");
             }));
 }
 
@@ -180,7 +176,7 @@ TEST(Grow, HasADeadline) {
                   ncclCommGrow(member.comm, 3, member.rank == 0 ? &id : nullptr, -1, &grown, nullptr);
               member.expect(result, "grow", ncclRemoteError);
               member.check(grown == nullptr, "a handle of a communicator that is none");
-              member.check(sum(member, member.comm, "after it") == 2, "a wrong sum");
+              member.check(sumOfOnes(member, member.comm, "after it") == 2, "a wrong sum");
             }));
 }
 

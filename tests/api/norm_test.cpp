@@ -14,6 +14,7 @@
 #include "harness/guarded.hpp"
 #include "harness/oracle.hpp"
 #include "harness/ranks.hpp"
+#include "harness/share.hpp"
 #include "harness/staged.hpp"
 #include "primitives/norm.hpp"
 #include "stretto.h"
@@ -341,7 +342,7 @@ bool runNormCase(const Member& member, ncclComm_t alone, const NormCase& one) {
 
 // ---- Cases ------------------------------------------------------------------------------------------------
 
-std::vector<const Descriptor*> rowsFor(int ranks) {
+std::vector<const Descriptor*> normRowsFor(int ranks) {
   std::vector<const Descriptor*> rows;
   const auto device = testsOnDevice() ? algorithms::Device::kCuda : algorithms::Device::kHost;
   for (const Descriptor& row : algorithms::descriptors(device)) {
@@ -395,7 +396,7 @@ std::vector<NormCase> drawAll(int ranks, int rounds) {
   std::vector<NormCase> cases;
   Random random(static_cast<uint64_t>(ranks) + 5);
   for (int round = 0; round < rounds; ++round) {
-    for (const Descriptor* row : rowsFor(ranks)) {
+    for (const Descriptor* row : normRowsFor(ranks)) {
       for (const DataType type : kTokenTypes) cases.push_back(draw(*row, type, ranks, random));
     }
   }
@@ -411,7 +412,7 @@ ncclComm_t commAlone(const Member& member) {
 }
 
 int roundsOf(int usual) {
-  return getenv("STRETTO_TEST_SHARE") == nullptr ? usual : 1;
+  return isShortened() ? 1 : usual;
 }
 
 class Norm : public ::testing::TestWithParam<int> {
@@ -451,7 +452,7 @@ TEST_P(Norm, OfATokenDoesNotDependOnTheOthers) {
   many.hasResidual = many.hasGamma = many.wantsNormalised = true;
   many.scaling = Scaling::kPerToken;
   many.quantised = DataType::kFloat8e4m3;
-  const Descriptor* row = rowsFor(ranks).front();
+  const Descriptor* row = normRowsFor(ranks).front();
   many.row = row;
   asThreads(ranks, connected([&](Member& member) {
               for (const size_t tokens : {2, 5, 33, 150}) {

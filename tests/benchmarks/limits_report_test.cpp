@@ -12,7 +12,7 @@
 namespace stretto::bench {
 namespace {
 
-std::string saved(const Report& report) {
+std::string saved(const LimitsReport& report) {
   const testing::TemporaryFolder folder("limits");
   const std::string path = folder / "report.json";
   report.save(path);
@@ -23,7 +23,7 @@ std::string saved(const Report& report) {
 }
 
 TEST(LimitsReport, KeepsBlocksChunkAndRate) {
-  Report report("a GPU, a GPU", 2);
+  LimitsReport report("a GPU, a GPU", 2);
   report.add({.limit = "bulk store", .blocks = 8, .chunk = 16384, .bytes = 350'000'000, .us = 1000});
   report.add({.limit = "empty kernel in a graph", .us = 0.5});
   const std::string text = saved(report);
@@ -35,12 +35,12 @@ TEST(LimitsReport, KeepsBlocksChunkAndRate) {
 }
 
 TEST(LimitsReport, RefusesATimeOfNothing) {
-  Report report("a GPU", 1);
+  LimitsReport report("a GPU", 1);
   EXPECT_THROW(report.add({.limit = "store", .bytes = 1, .us = 0}), Failure);
 }
 
 TEST(LimitsReport, AFailureStaysOneLineOfJson) {
-  Report report("a GPU", 1);
+  LimitsReport report("a GPU", 1);
   report.fail("no \"peer\"\naccess");
   EXPECT_NE(saved(report).find("\"failure\":\"no  peer  access\""), std::string::npos);
 }

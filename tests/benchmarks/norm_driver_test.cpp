@@ -147,7 +147,7 @@ TEST(NormDriverReport, AWayThatIsWrongHasNoTime) {
   const std::vector<Way> ways = waysFor(setup, true);
   ::testing::internal::CaptureStdout();
   {
-    Report report(setup, ways);
+    NormReport report(setup, ways);
     report.begin("");
     Outcome outcome = outcomeOf(ways);
     outcome.wrong["fi one-shot"] = "it says \"no\"";
@@ -184,7 +184,7 @@ TEST(NormDriverReport, AFloorIsWhatTheFusedCallIsDividedBy) {
   const std::vector<Way> ways = waysFor(setup, false);
   ASSERT_EQ(ways.size(), 7u);
   ::testing::internal::CaptureStdout();
-  Report report(setup, ways);
+  NormReport report(setup, ways);
   report.begin("its library was not named");
   report.add(outcomeOf(ways));
   const std::string said = ::testing::internal::GetCapturedStdout();

@@ -13,7 +13,7 @@ std::span<const uint8_t> payloadOf(const SharedBytes& frame) {
   return std::span(*frame).subspan(8);
 }
 
-MemberInfo someone(int rank) {
+MemberInfo memberInFull(int rank) {
   MemberInfo who;
   who.rank = rank;
   who.pid = 77;
@@ -71,7 +71,7 @@ TEST(Wire, MessagesComeBack) {
   EXPECT_EQ(roundTrip<Lost>(encode(Lost{3, LossKind::kExited, 9, "h", "t"})).pid, 9u);
   EXPECT_EQ(roundTrip<Lost>(encode(Lost{3, LossKind::kDisagreed, 9, "h", "t"})).kind, LossKind::kDisagreed);
   EXPECT_EQ(roundTrip<ExchangeFailure>(encode(ExchangeFailure{8, {Code::kRemote, -1, "x"}})).sequence, 8u);
-  const SharedBytes join = encodeJoin({}, 1, {2}, {3}, 4, someone(1));
+  const SharedBytes join = encodeJoin({}, 1, {2}, {3}, 4, memberInFull(1));
   EXPECT_EQ(roundTrip<Join>(join).who.service, loopbackAddress(1001));
   EXPECT_TRUE(provesSecret(payloadOf(join), {}, 1, {2}, {3}));
   EXPECT_FALSE(provesSecret(payloadOf(join), {1}, 1, {2}, {3}));
@@ -81,14 +81,14 @@ TEST(Wire, MessagesComeBack) {
 }
 
 TEST(Wire, TablesAndResultsComeBack) {
-  const MemberInfo members[] = {someone(0), someone(1), someone(2)};
+  const MemberInfo members[] = {memberInFull(0), memberInFull(1), memberInFull(2)};
   const SharedBytes table = encodeTable(members);
   std::vector<MemberInfo> got;
   ASSERT_TRUE(decodeTable(payloadOf(table), 3, got));
   EXPECT_EQ(got[2].host, "node-2");
   EXPECT_FALSE(decodeTable(payloadOf(table), 2, got));
   EXPECT_FALSE(decodeTable(payloadOf(table), 4, got));
-  const MemberInfo disordered[] = {someone(1), someone(0)};
+  const MemberInfo disordered[] = {memberInFull(1), memberInFull(0)};
   EXPECT_FALSE(decodeTable(payloadOf(encodeTable(disordered)), 2, got));
 
   const Bytes blobs[] = {{1, 2, 3}, {}, {4}};
@@ -113,7 +113,7 @@ TEST(Wire, TablesAndResultsComeBack) {
 
 TEST(Wire, TheLongestMessagesFitTheirLimits) {
   const std::string text(5000, 'x');
-  MemberInfo who = someone(0);
+  MemberInfo who = memberInFull(0);
   who.host = text;
   who.version = text;
   for (const SharedBytes& frame :

@@ -177,7 +177,7 @@ void checkOrder(const std::vector<Operation>& operations, uint32_t most) {
         const auto [parity, position] = mine[put];
         write({parity, position, false}, number, thread, put, put < 2 ? 0 : put - 1);
         if (gathers) write({parity, position, true}, number, thread, put, put + 1);
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
     }
     epoch += (lines + most - 1) / most;

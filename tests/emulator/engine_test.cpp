@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "emulator/ranks.hpp"
@@ -22,11 +21,12 @@ using algorithms::Protocol;
 using emulator::Buffer;
 using emulator::Machine;
 using emulator::Ranks;
+using emulator::rounds;
 using executors::cuda::DeviceTransfer;
 using executors::cuda::Launch;
 
 // One collective of all ranks, with its buffers and what must be in them afterwards.
-struct Step {
+struct EngineStep {
   Case one;
   planner::Plan plan;
   std::vector<Buffer> send, receive;
@@ -66,16 +66,16 @@ std::vector<char> expectedOf(const Case& one, int rank) {
   return toRoot && rank != one.root ? std::vector<char>{} : result;
 }
 
-class LineCursor {
+class EngineCourse {
  public:
-  LineCursor(Machine& machine, Ranks& ranks, const std::vector<Dataset>& data, uint64_t seed)
+  EngineCourse(Machine& machine, Ranks& ranks, const std::vector<Dataset>& data, uint64_t seed)
       : machine_(machine), ranks_(ranks), data_(data), random_(seed) {}
 
   // So many steps of one row; what is drawn and does not suit it is drawn again.
   void add(const Descriptor& row, size_t steps) {
     const size_t wanted = steps_.size() + steps;
     for (int draws = 0; steps_.size() < wanted && draws < 100; ++draws) {
-      Step step;
+      EngineStep step;
       if (!draw(row, step)) continue;
       for (int rank = 0; rank < ranks_.size(); ++rank) prepare(step, rank);
       for (int rank = 0; rank < ranks_.size(); ++rank) launch(step, rank);
@@ -86,7 +86,7 @@ class LineCursor {
   void check() {
     const std::string wrong = ranks_.run();
     ASSERT_TRUE(wrong.empty()) << wrong << "\n" << lastOf();
-    for (const Step& step : steps_) {
+    for (const EngineStep& step : steps_) {
       for (int rank = 0; rank < ranks_.size(); ++rank) {
         const auto place = static_cast<size_t>(rank);
         const auto expected = expectedOf(step.one, rank);
@@ -107,7 +107,7 @@ class LineCursor {
     return std::data(of)[random_() % of.size()];
   }
   // Sizes around what a line, a run, a slot or a pass holds.
-  bool draw(const Descriptor& row, Step& step) {
+  bool draw(const Descriptor& row, EngineStep& step) {
     Case& asked = step.one;
     asked.row = &row;
     // Sums of floats in another order have other bits: those of integers have not.
@@ -158,7 +158,7 @@ class LineCursor {
     asked.inPlace = row.collective == Collective::kAllReduce && !keepsInputs && random_() % 3 == 0;
     return true;
   }
-  void prepare(Step& step, int rank) {
+  void prepare(EngineStep& step, int rank) {
     const size_t sends = sendBlocks(step.one.row->collective, ranks_.size()) * step.block();
     step.receive.emplace_back(machine_, receiveBlocks(step.one.row->collective, ranks_.size()) * step.block(),
                               step.one.receiveOffset);
@@ -166,7 +166,7 @@ class LineCursor {
     const auto& to = step.one.inPlace ? step.receive.back() : step.send.back();
     std::memcpy(to.data(), step.one.data->inputs[static_cast<size_t>(rank)].data(), sends);
   }
-  void launch(const Step& step, int rank) {
+  void launch(const EngineStep& step, int rank) {
     const auto place = static_cast<size_t>(rank);
     Launch launch;
     launch.collective = step.one.row->collective;
@@ -197,7 +197,7 @@ class LineCursor {
   }
   std::string lastOf() const {
     std::string all;
-    for (const Step& step : steps_) all += step.one.describe() + "\n";
+    for (const EngineStep& step : steps_) all += step.one.describe() + "\n";
     return all;
   }
 
@@ -205,7 +205,7 @@ class LineCursor {
   Ranks& ranks_;
   const std::vector<Dataset>& data_;
   Random random_;
-  std::vector<Step> steps_;
+  std::vector<EngineStep> steps_;
 };
 
 const std::vector<Dataset>& datasets(int ranks) {
@@ -222,12 +222,6 @@ const std::vector<Dataset>& datasets(int ranks) {
   return data;
 }
 
-// STRETTO_EMULATED_ROUNDS: longer runs, by hand.
-int rounds() {
-  const char* const given = std::getenv("STRETTO_EMULATED_ROUNDS");
-  return given == nullptr ? 1 : std::atoi(given);
-}
-
 // Between two ranks a two-shot saves nothing; one that pulls is there for comparison.
 bool isForPairs(const Descriptor& row) {
   return row.algorithm != algorithms::Algorithm::kTwoShot || algorithms::isPull(row.protocol);
@@ -239,12 +233,12 @@ bool hasKernel(const Descriptor& row) {
 
 // ---- Collectives ------------------------------------------------------------------------------------------
 
-struct Shape {
+struct EngineForm {
   int ranks;
   Protocol protocol;
 };
 
-class EngineAmong : public ::testing::TestWithParam<Shape> {};
+class EngineAmong : public ::testing::TestWithParam<EngineForm> {};
 
 TEST_P(EngineAmong, EveryAlgorithmIsRight) {
   const auto [count, protocol] = GetParam();
@@ -255,16 +249,16 @@ TEST_P(EngineAmong, EveryAlgorithmIsRight) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       Machine machine({seed, true});
       Ranks ranks(machine, count, 4);
-      LineCursor cursor(machine, ranks, datasets(count), seed);
-      cursor.add(row, isForPairs(row) || count > 2 ? 4 : 0);
-      cursor.check();
+      EngineCourse course(machine, ranks, datasets(count), seed);
+      course.add(row, isForPairs(row) || count > 2 ? 4 : 0);
+      course.check();
       if (HasFatalFailure()) return;
     }
   }
 }
 
-std::vector<Shape> shapes() {
-  std::vector<Shape> all;
+std::vector<EngineForm> engineForms() {
+  std::vector<EngineForm> all;
   for (const int ranks : {2, 3, 4, 5, 8}) {
     for (int protocol = 0; protocol < algorithms::kProtocols; ++protocol) {
       all.push_back({ranks, static_cast<Protocol>(protocol)});
@@ -273,7 +267,7 @@ std::vector<Shape> shapes() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, EngineAmong, ::testing::ValuesIn(shapes()), [](const auto& suite) {
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineAmong, ::testing::ValuesIn(engineForms()), [](const auto& suite) {
   return std::to_string(suite.param.ranks) + "_" + algorithms::nameOf(suite.param.protocol);
 });
 
@@ -511,9 +505,9 @@ TEST(EngineAmongMany, LamportLinesAndWarpChunksWork) {
     SCOPED_TRACE(nameOfRow(row));
     Machine machine({14});
     Ranks ranks(machine, 40, 1);
-    LineCursor cursor(machine, ranks, datasets(40), 14);
-    cursor.add(row, 2);
-    cursor.check();
+    EngineCourse course(machine, ranks, datasets(40), 14);
+    course.add(row, 2);
+    course.check();
   }
 }
 

@@ -1,7 +1,6 @@
 #include "emulator/fiber.hpp"
 
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +27,9 @@ Stacks& stacks() {
   return *all;
 }
 
+// By the thread that runs kernels, which a live machine has of its own.
+thread_local Fiber* entered = nullptr;
+
 Stack takeStack() {
   auto& idle = stacks().idle;
   if (idle.empty()) {
@@ -49,7 +51,9 @@ Stack takeStack() {
 
 }  // namespace
 
-Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), stack_(takeStack()) {}
+Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), stack_(takeStack()) {
+  prepare();
+}
 
 Fiber::~Fiber() {
   if (std::memcmp(stack_.begin, &kUntouched, sizeof kUntouched) != 0) {
@@ -64,36 +68,79 @@ void Fiber::freeStacks() {
   stacks() = {};
 }
 
-void Fiber::enter(unsigned high, unsigned low) {
-  auto* const self = reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low);
-  self->body_();
-  self->done_ = true;
-  self->pause();
+#if defined(__x86_64__)
+
+// Pushes the registers that a function keeps, stores the stack pointer in *left, and goes on where the stack
+// `next` was left by the same function. swapcontext(), below, does the same for any CPU, but asks the
+// kernel for the mask of signals each time.
+asm(R"(
+.pushsection .text
+.type strettoChangeStacks, @function
+strettoChangeStacks:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size strettoChangeStacks, .-strettoChangeStacks
+.popsection
+)");
+extern "C" void strettoChangeStacks(void** left, void* next);
+
+// What strettoChangeStacks() pops when the stack is entered first: six registers, and begin() as the address
+// to return to. Above it lies where begin() would return to: nowhere, so that debuggers stop there.
+void Fiber::prepare() {
+  constexpr size_t kSaved = 6;
+  auto* const top = reinterpret_cast<void**>(stack_.begin + Stack::kBytes) - 2;
+  top[0] = reinterpret_cast<void*>(&Fiber::begin);
+  top[1] = nullptr;
+  inside_ = top - kSaved;
+}
+void Fiber::enter() {
+  strettoChangeStacks(&outside_, inside_);
+}
+void Fiber::pause() {
+  strettoChangeStacks(&inside_, outside_);
 }
 
-// makecontext() prepares the stack; from then on setjmp and longjmp change over, without the system calls of
-// swapcontext().
-void Fiber::start() {
-  started_ = true;
-  ucontext_t context;
-  getcontext(&context);
-  context.uc_stack.ss_sp = stack_.begin;
-  context.uc_stack.ss_size = Stack::kBytes;
-  context.uc_link = nullptr;
-  const auto self = reinterpret_cast<uintptr_t>(this);
-  makecontext(&context, reinterpret_cast<void (*)()>(&Fiber::enter), 2, static_cast<unsigned>(self >> 32),
-              static_cast<unsigned>(self));
-  setcontext(&context);
+#else
+
+void Fiber::prepare() {
+  getcontext(&inside_);
+  inside_.uc_stack.ss_sp = stack_.begin;
+  inside_.uc_stack.ss_size = Stack::kBytes;
+  inside_.uc_link = nullptr;
+  makecontext(&inside_, &Fiber::begin, 0);
+}
+void Fiber::enter() {
+  swapcontext(&outside_, &inside_);
+}
+void Fiber::pause() {
+  swapcontext(&inside_, &outside_);
+}
+
+#endif
+
+void Fiber::begin() {
+  Fiber& self = *entered;
+  self.body_();
+  self.done_ = true;
+  self.pause();
 }
 
 void Fiber::resume() {
-  if (_setjmp(outside_) != 0) return;
-  if (!started_) start();
-  _longjmp(inside_, 1);
-}
-
-void Fiber::pause() {
-  if (_setjmp(inside_) == 0) _longjmp(outside_, 1);
+  entered = this;
+  enter();
 }
 
 }  // namespace stretto::emulator

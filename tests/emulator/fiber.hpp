@@ -2,9 +2,12 @@
 // algorithm. On one thread of the system, which runs one of them at a time.
 #pragma once
 
-#include <csetjmp>
 #include <cstddef>
 #include <functional>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
 
 namespace stretto::emulator {
 
@@ -29,19 +32,32 @@ class Fiber {
   // Back to whoever called resume(). Within a fiber alone.
   void pause();
 
+  // Brings the part of the stack that resume() will need into the caches: six lines, as was measured best.
+  void fetch() const {
+#if defined(__x86_64__)
+    const char* const top = static_cast<const char*>(inside_);
+    for (size_t line = 0; line < 6; ++line) __builtin_prefetch(top + 64 * line);
+#endif
+  }
+
   // Gives back the memory of all stacks. Only while there is no fiber.
   static void freeStacks();
 
  private:
-  static void enter(unsigned high, unsigned low);
-  void start();
+#if defined(__x86_64__)
+  using Context = void*;  // where the rest of it is, on the stack
+#else
+  using Context = ucontext_t;
+#endif
+  static void begin();
+  void prepare();
+  void enter();
 
   std::function<void()> body_;
   Stack stack_;
-  bool started_ = false;
   bool done_ = false;
-  jmp_buf inside_;
-  jmp_buf outside_;
+  Context inside_ = {};
+  Context outside_ = {};
 };
 
 }  // namespace stretto::emulator

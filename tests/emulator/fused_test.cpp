@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 
 #include "communicator/device/together.hpp"
@@ -23,25 +22,26 @@ using algorithms::Protocol;
 using emulator::Buffer;
 using emulator::Machine;
 using emulator::Ranks;
+using emulator::rounds;
 using executors::cuda::KernelStamp;
 using executors::cuda::Launch;
 
-constexpr size_t kMost = 32;  // operations that share a launch
+constexpr size_t kMostInLaunch = 32;  // operations that share a launch
 
-struct Form {
+struct FusedForm {
   int ranks;
   Collective collective;
   Algorithm algorithm;
   Protocol protocol;
 };
 
-std::string nameOfForm(const Form& form) {
+std::string nameOfForm(const FusedForm& form) {
   return std::to_string(form.ranks) + "_" + nameOf(form.collective) + "_" +
          algorithms::nameOf(form.algorithm) + "_" + algorithms::nameOf(form.protocol);
 }
 
 // One operation of all ranks, its buffers, and each rank's launch.
-struct Step {
+struct FusedStep {
   const Dataset* data;
   size_t count;
   bool narrows;  // where channels are short, to as few blocks as the kernel for several takes it in
@@ -52,7 +52,7 @@ struct Step {
 // Operations of one form, of types and sizes that are drawn.
 class Steps {
  public:
-  Steps(Machine& machine, Ranks& ranks, const Form& form, uint64_t seed)
+  Steps(Machine& machine, Ranks& ranks, const FusedForm& form, uint64_t seed)
       : machine_(machine), ranks_(ranks), form_(form), random_(seed) {
     for (const DataType type : {DataType::kFloat32, DataType::kInt32, DataType::kInt8}) {
       const auto op = type == DataType::kInt8 ? Operator::kMax : Operator::kSum;
@@ -65,7 +65,7 @@ class Steps {
   // Those of one kernel are of float32, or none is.
   void add(size_t many, bool floats) {
     for (size_t i = 0; i < many; ++i) {
-      Step step;
+      FusedStep step;
       step.data = floats ? &data_.front() : &data_[1 + random_() % (data_.size() - 1)];
       constexpr size_t kCounts[] = {1, 7, 64, 257, 1000, kElements};
       step.count = kCounts[random_() % std::size(kCounts)];
@@ -103,7 +103,7 @@ class Steps {
   void expectResults() {
     for (size_t i = 0; i < steps_.size(); ++i) {
       for (int rank = 0; rank < form_.ranks; ++rank) {
-        const Step& step = steps_[i];
+        const FusedStep& step = steps_[i];
         const auto wanted = expectedOf(step, rank);
         const auto& receive = step.receive[static_cast<size_t>(rank)];
         ASSERT_EQ(std::memcmp(receive.data(), wanted.data(), wanted.size()), 0)
@@ -134,7 +134,7 @@ class Steps {
       launch(step, rank).blocks = channels[step].blocks;
     }
   }
-  std::vector<char> expectedOf(const Step& step, int rank) const {
+  std::vector<char> expectedOf(const FusedStep& step, int rank) const {
     const size_t block = step.count * sizeOf(step.data->type);
     std::vector<char> wanted;
     const auto append = [&](const char* from) { wanted.insert(wanted.end(), from, from + block); };
@@ -146,7 +146,7 @@ class Steps {
     }
     return wanted;
   }
-  planner::Plan planFor(const Step& step) {
+  planner::Plan planFor(const FusedStep& step) {
     planner::Forced forced;
     EXPECT_TRUE(forced
                     .force(nameOf(form_.collective), algorithms::nameOf(form_.algorithm),
@@ -159,7 +159,7 @@ class Steps {
     EXPECT_TRUE(plan.ok()) << lastError();
     return plan.ok() ? plan.value() : planner::Plan{};
   }
-  void prepare(Step& step, int rank, uint64_t offset) {
+  void prepare(FusedStep& step, int rank, uint64_t offset) {
     const size_t element = sizeOf(step.data->type);
     const size_t block = step.count * element;
     const size_t sends = sendBlocks(form_.collective, form_.ranks) * block;
@@ -191,28 +191,22 @@ class Steps {
 
   Machine& machine_;
   Ranks& ranks_;
-  const Form form_;
+  const FusedForm form_;
   Random random_;
   std::vector<Dataset> data_;
-  std::vector<Step> steps_;
+  std::vector<FusedStep> steps_;
 };
-
-// STRETTO_EMULATED_ROUNDS: longer runs, by hand.
-uint64_t rounds() {
-  const char* const given = std::getenv("STRETTO_EMULATED_ROUNDS");
-  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
-}
 
 const auto kNever = [] { return false; };
 
 // ---- Results ----------------------------------------------------------------------------------------------
 
-class Fused : public ::testing::TestWithParam<Form> {};
+class Fused : public ::testing::TestWithParam<FusedForm> {};
 
 TEST_P(Fused, OperationsGiveWhatLaunchesOfTheirOwnGive) {
-  const Form form = GetParam();
+  const FusedForm form = GetParam();
   constexpr size_t kSteps = 9;
-  for (uint64_t seed = 1; seed <= 3 * rounds(); ++seed) {
+  for (uint64_t seed = 1; seed <= 3 * static_cast<uint64_t>(rounds()); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Machine machine({seed * 100 + static_cast<uint64_t>(form.ranks), true});
     Ranks ranks(machine, form.ranks, 4);
@@ -237,8 +231,8 @@ TEST_P(Fused, OperationsGiveWhatLaunchesOfTheirOwnGive) {
   }
 }
 
-std::vector<Form> forms() {
-  std::vector<Form> all;
+std::vector<FusedForm> forms() {
+  std::vector<FusedForm> all;
   for (const int ranks : {2, 3, 4, 8}) {
     for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128, Protocol::kLamport}) {
       all.push_back({ranks, Collective::kAllReduce, Algorithm::kOneShot, protocol});
@@ -257,14 +251,14 @@ std::vector<Form> forms() {
 INSTANTIATE_TEST_SUITE_P(Every, Fused, ::testing::ValuesIn(forms()),
                          [](const auto& suite) { return nameOfForm(suite.param); });
 
-const Form kPairs{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL};
+const FusedForm kPairs{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL};
 
 // More than one launch holds, at once and without a pause.
 TEST(FusedLaunches, HoldSoManyAtMost) {
   Machine machine({5, true});
   Ranks ranks(machine, 2, 4);
   Steps steps(machine, ranks, kPairs, 5);
-  steps.add(2 * kMost + 3, true);
+  steps.add(2 * kMostInLaunch + 3, true);
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(steps.launchAll(rank, 0, steps.size(), kNever), 3u);
   ASSERT_EQ(ranks.run(), "");
   steps.expectResults();
@@ -384,9 +378,9 @@ TEST_F(FusedJoins, OnlyWhatIsSmall) {
 // ---- What goes wrong --------------------------------------------------------------------------------------
 
 constexpr size_t kFailing = 2;  // of these steps
-constexpr size_t kAll = 6;
+constexpr size_t kStepsOfAll = 6;
 
-std::vector<Form> failing() {
+std::vector<FusedForm> failing() {
   return {{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL},
           {2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL128},
           {2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLamport},
@@ -399,7 +393,7 @@ std::vector<Form> failing() {
 
 // All ranks but the last have so many steps in one launch, the last has the first few only. Returns the time
 // that it took, by the machine's clock.
-uint64_t runWithoutLast(const Form& form, size_t steps, bool aborts, Code expected) {
+uint64_t runWithoutLast(const FusedForm& form, size_t steps, bool aborts, Code expected) {
   Machine machine({21});
   Ranks ranks(machine, form.ranks, 4);
   Steps all(machine, ranks, form, 21);
@@ -422,30 +416,30 @@ uint64_t runWithoutLast(const Form& form, size_t steps, bool aborts, Code expect
 // One of those that are given up is named; in a channel those after it count as ended, and take no time: four
 // in a row would take four times as long.
 TEST(FusedFailure, ARankThatIsMissingInTheMiddleEndsTheRest) {
-  for (const Form& form : failing()) {
+  for (const FusedForm& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));
     const uint64_t one = runWithoutLast(form, kFailing + 1, false, Code::kTimeout);
-    EXPECT_LT(runWithoutLast(form, kAll, false, Code::kTimeout), 3 * one);
+    EXPECT_LT(runWithoutLast(form, kStepsOfAll, false, Code::kTimeout), 3 * one);
   }
 }
 
 TEST(FusedFailure, AnAbortEndsTheRest) {
-  for (const Form& form : failing()) {
+  for (const FusedForm& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));
     const uint64_t one = runWithoutLast(form, kFailing + 1, true, Code::kAborted);
-    EXPECT_LT(runWithoutLast(form, kAll, true, Code::kAborted), 3 * one);
+    EXPECT_LT(runWithoutLast(form, kStepsOfAll, true, Code::kAborted), 3 * one);
   }
 }
 
 TEST(FusedFailure, ADisagreementInTheMiddleIsNamed) {
-  for (const Form& form : failing()) {
+  for (const FusedForm& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));
     Machine machine({23});
     Ranks ranks(machine, form.ranks, 4);
     Steps steps(machine, ranks, form, 23);
-    steps.add(kAll, true);
+    steps.add(kStepsOfAll, true);
     steps.launch(kFailing, form.ranks - 1).tag = 0xbad;
-    for (int rank = 0; rank < form.ranks; ++rank) steps.launchAll(rank, 0, kAll, kNever);
+    for (int rank = 0; rank < form.ranks; ++rank) steps.launchAll(rank, 0, kStepsOfAll, kNever);
     ASSERT_EQ(ranks.end(), "");
     int named = 0;
     for (int rank = 0; rank < form.ranks; ++rank) {
@@ -454,7 +448,7 @@ TEST(FusedFailure, ADisagreementInTheMiddleIsNamed) {
         ++named;
         EXPECT_EQ(report.sequence, kFailing + 1);
       }
-      EXPECT_EQ(ranks.engine(rank).finished().collectives, kAll);
+      EXPECT_EQ(ranks.engine(rank).finished().collectives, kStepsOfAll);
     }
     EXPECT_GT(named, 0);
   }

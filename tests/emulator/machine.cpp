@@ -28,7 +28,6 @@ constexpr uint64_t kForever = 20'000;  // quiet rounds: more than a deadline tak
 
 // A page that nobody may touch lies behind each allocation, so that its end is seen.
 constexpr size_t kPage = 4096;
-constexpr size_t kPack = 16;
 size_t wholePages(size_t bytes) {
   return std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
 }
@@ -58,9 +57,10 @@ class Machine::Call {
   std::unique_lock<std::mutex> lock_;
 };
 
-Stream* Streams::make() {
+Stream* Streams::make(int device) {
   freeRetired();
   all_.push_back(std::make_unique<Stream>());
+  all_.back()->device = device;
   all_.back()->id = ++made_;
   return all_.back().get();
 }
@@ -76,6 +76,11 @@ void Streams::freeRetired() {
 
 bool Streams::haveWork() const {
   return std::any_of(all_.begin(), all_.end(), [](const auto& each) { return !each->tasks.empty(); });
+}
+
+bool Streams::haveWork(int device) const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [device](const auto& each) { return each->device == device && !each->tasks.empty(); });
 }
 
 Machine::Machine(const Settings& settings) : settings_(settings), random_(settings.seed) {
@@ -187,9 +192,9 @@ std::string Machine::complaint() const {
   return complaint_.empty() ? order_.race() : complaint_;
 }
 
-Stream* Machine::makeStream() {
+Stream* Machine::makeStream(int device) {
   const Call call(*this);
-  return streams_.make();
+  return streams_.make(device);
 }
 
 void Machine::retire(Stream* stream) {
@@ -357,7 +362,11 @@ void Machine::round() {
 }
 
 void Machine::advance(Warp& warp) {
-  for (Lane* const lane : warp.lanes) {
+  // The caches do not hold the stacks of all threads, so the next ones are fetched while this one runs.
+  constexpr size_t kAhead = 2;
+  for (size_t i = 0; i < warp.lanes.size(); ++i) {
+    if (i + kAhead < warp.lanes.size()) warp.lanes[i + kAhead]->fiber.fetch();
+    Lane* const lane = warp.lanes[i];
     if (lane->state != Lane::State::kReady) continue;
     lane_ = lane;
     lane->fiber.resume();

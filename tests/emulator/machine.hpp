@@ -116,6 +116,7 @@ struct Grid {
 
 struct CUstream_st {
   uint64_t id = 0;
+  int device = 0;
   std::deque<stretto::emulator::Task> tasks;
   uint64_t launched = 0;  // kernels
   bool retired = false;
@@ -124,12 +125,14 @@ struct CUstream_st {
 
 namespace stretto::emulator {
 
-// Those that there are, and those that were retired and still have something to do.
+// Those that there are, and those that were retired: one of these is freed by the first call of make() or
+// retire() that finds it without work.
 class Streams {
  public:
-  Stream* make();
+  Stream* make(int device);
   void retire(Stream* stream);
   bool haveWork() const;
+  bool haveWork(int device) const;
   auto begin() const { return all_.begin(); }
   auto end() const { return all_.end(); }
 
@@ -166,16 +169,17 @@ class Machine {
   // The allocation that holds it, and its size; null: none.
   std::byte* find(const void* address, size_t* bytes = nullptr);
 
-  Stream* makeStream();
-  void retire(Stream* stream);  // freed when what it has to do is done; not used by the caller any more
+  Stream* makeStream(int device = 0);
+  void retire(Stream* stream);  // its work goes on; not used by the caller any more
   bool isIdle(const Stream* stream);
   void launch(Stream* stream, LaunchSize size, std::function<void()> body);
   void enqueue(Stream* stream, std::function<void()> work, std::function<bool()> ready = {});
   // Until the condition holds, or nothing is left to do. Throws std::runtime_error, with what every thread
   // waits for, if that is for ever; a live machine waits on.
   void await(const std::function<bool()>& condition);
-  void run() {
-    await([] { return false; });
+  // Until the streams of that device, or of all (-1), have nothing left to do.
+  void run(int device = -1) {
+    await([this, device] { return device >= 0 && !streams_.haveWork(device); });
   }
 
   // What went wrong first in any kernel: a race, an access that may not be, a warp whose threads met in

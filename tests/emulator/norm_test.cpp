@@ -25,7 +25,7 @@ using emulator::Ranks;
 constexpr DataType kTypes[] = {DataType::kBfloat16, DataType::kFloat16, DataType::kFloat32};
 
 // What one operation is like; all ranks have the same, but for their inputs.
-struct Shape {
+struct NormShape {
   DataType type = DataType::kBfloat16;
   size_t tokens = 1, hidden = 1;
   Scaling scaling = Scaling::kNone;
@@ -45,11 +45,11 @@ struct Shape {
   }
 };
 
-Shape draw(Random& random, DataType type, size_t mostToken) {
+NormShape draw(Random& random, DataType type, size_t mostToken) {
   constexpr size_t kHidden[] = {512, 513, 1, 7, 100, 1000, 2048, 4096, 5120, 7168, 8191, 16384};
   constexpr size_t kTokens[] = {1, 2, 3, 8, 17, 40};
   constexpr size_t kMost = 20000;
-  Shape shape{type, 0, 0};
+  NormShape shape{type, 0, 0};
   const auto chance = [&](uint64_t of) { return random() % of == 0; };
   do {
     shape.hidden = kHidden[random() % std::size(kHidden)];
@@ -83,7 +83,7 @@ std::vector<char> numbers(DataType type, size_t count, uint64_t seed) {
 // The buffers of one rank, and what must be in them afterwards.
 class Tensors {
  public:
-  Tensors(Machine& machine, const Shape& shape, int rank, uint64_t seed)
+  Tensors(Machine& machine, const NormShape& shape, int rank, uint64_t seed)
       : shape_(shape),
         input_(numbers(shape.type, shape.count(), seed * 100 + static_cast<uint64_t>(rank))),
         residual_(numbers(shape.type, shape.count(), seed + 7)),
@@ -181,24 +181,24 @@ class Tensors {
            std::to_string(bytes);
   }
 
-  const Shape shape_;
+  const NormShape shape_;
   const std::vector<char> input_, residual_, bias_, gamma_;
   const size_t offset_;
   const std::vector<Buffer> places_;
 };
 
-struct Step {
-  Shape shape;
+struct NormStep {
+  NormShape shape;
   std::vector<Tensors> tensors;
 };
 
-class Course {
+class NormCourse {
  public:
   static constexpr int kChannels = 4;
-  Course(const Descriptor& row, int ranks, uint64_t seed)
+  NormCourse(const Descriptor& row, int ranks, uint64_t seed)
       : row_(row), machine_({seed, true}), ranks_(machine_, ranks, kChannels), random_(seed) {}
 
-  void add(const Shape& shape, int blocks = 0) {
+  void add(const NormShape& shape, int blocks = 0) {
     planner::Request request{Collective::kAllReduceAddRmsNorm, shape.type, Operator::kSum, shape.bytes(),
                              ranks_.size()};
     request.tokenBytes = shape.hidden * sizeOf(shape.type);
@@ -213,7 +213,7 @@ class Course {
     form_ =
         planner::normFormOf(row_, request, ranks_.planned(), {plan.value().blocks, plan.value().chunkBytes});
     before_ = ranks_.stream(0)->tasks.size();
-    Step& step = steps_.emplace_back(Step{shape, {}});
+    NormStep& step = steps_.emplace_back(NormStep{shape, {}});
     for (int rank = 0; rank < ranks_.size(); ++rank)
       step.tensors.emplace_back(machine_, shape, rank, steps_.size());
     for (int rank = 0; rank < ranks_.size(); ++rank) {
@@ -255,7 +255,7 @@ class Course {
   void check() {
     const std::string wrong = ranks_.run();
     ASSERT_EQ(wrong, "");
-    for (const Step& step : steps_) {
+    for (const NormStep& step : steps_) {
       std::vector<const std::byte*> sources;
       for (const Tensors& tensors : step.tensors)
         sources.push_back(reinterpret_cast<const std::byte*>(tensors.inputs().data()));
@@ -269,7 +269,7 @@ class Course {
   Machine machine_;
   Ranks ranks_;
   Random random_;
-  std::vector<Step> steps_;
+  std::vector<NormStep> steps_;
   planner::NormForm form_{};  // of the last step
   size_t before_ = 0;         // tasks of a rank's stream, when the last step was added
 };
@@ -292,7 +292,7 @@ TEST_P(NormAmong, EveryFormHasTheBitsOfTheHost) {
   for (const Descriptor& row : rowsOf(ranks)) {
     SCOPED_TRACE(std::string(algorithms::nameOf(row.algorithm)) + "/" + algorithms::nameOf(row.protocol));
     for (uint64_t seed = 1; seed <= (row.normApart ? 1u : 3u); ++seed) {
-      Course course(row, ranks, 50 * static_cast<uint64_t>(ranks) + seed);
+      NormCourse course(row, ranks, 50 * static_cast<uint64_t>(ranks) + seed);
       for (const DataType type : kTypes) course.draw(type);
       if (HasFatalFailure()) return;
       course.check();
@@ -307,7 +307,7 @@ TEST_P(NormAmong, LargeAndManyTokensHaveTheBitsOfTheHost) {
   const int ranks = GetParam();
   if (ranks > 3) GTEST_SKIP() << "one to three ranks show it";
   const std::vector<Descriptor> rows = rowsOf(ranks);
-  Course course(rows.front(), ranks, 7);
+  NormCourse course(rows.front(), ranks, 7);
   course.add({DataType::kBfloat16, 300, 512, Scaling::kPerToken}, 2);
   if (ranks < 3) {
     course.add({DataType::kFloat32, 2, 16384, Scaling::kPerToken}, 1);
@@ -328,8 +328,8 @@ TEST_P(NormAmong, TokensInRegistersHaveTheBitsOfTheHost) {
     if (row.normApart) continue;
     for (const DataType type : kTypes) {
       SCOPED_TRACE(std::string(algorithms::nameOf(row.algorithm)) + ", " + nameOf(type));
-      Course course(row, ranks, 11);
-      const auto add = [&](Shape shape, int blocks) {
+      NormCourse course(row, ranks, 11);
+      const auto add = [&](NormShape shape, int blocks) {
         const size_t token = shape.hidden * sizeOf(type);
         if (token > most || !stretto::cuda::WholeTokens::holds(token)) return;
         course.add(shape, ranks == 1 ? 0 : blocks);
@@ -357,9 +357,9 @@ TEST_P(NormAmong, WhatIsLaunchedIsWhatWasPriced) {
     if (row.normApart) continue;
     SCOPED_TRACE(algorithms::nameOf(row.algorithm));
     constexpr size_t kToken = 1024;
-    Course course(row, ranks, 17);
+    NormCourse course(row, ranks, 17);
     const size_t most = course.planned().lamportBytes / kToken * algorithms::shardsOf(row.algorithm, ranks) *
-                        Course::kChannels;
+                        NormCourse::kChannels;
     for (const size_t tokens : {size_t{1}, size_t{7}, most - 1, most, most + 1}) {
       course.add({.type = DataType::kBfloat16, .tokens = tokens, .hidden = kToken / 2});
       if (HasFatalFailure()) return;
@@ -391,8 +391,8 @@ TEST_P(NormAmong, AnyCallKeepsTokensInRegisters) {
     if (row.normApart) continue;
     for (const DataType type : kTypes) {
       SCOPED_TRACE(std::string(algorithms::nameOf(row.algorithm)) + ", " + nameOf(type));
-      Course course(row, ranks, 13);
-      const auto add = [&](Shape shape) {
+      NormCourse course(row, ranks, 13);
+      const auto add = [&](NormShape shape) {
         shape.type = type;
         shape.tokens = 3;
         shape.hidden = 1032 / sizeOf(type) * 2;  // of 16 bits no multiple of 16

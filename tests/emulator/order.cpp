@@ -92,7 +92,9 @@ const Order::Knowledge* Order::toldAt(const void* at) const {
   return found == page->second.end() ? nullptr : &found->second;
 }
 
-// Of what one thread knew at several times, the last includes the others.
+// A thread forgets nothing, so of what one knew at two times the later includes the earlier. Which is later
+// its own stores tell; where it made none between, it may have heard of others' all the same, and both are
+// kept.
 void Order::load(int thread, const void* at, Scope scope) {
   const Knowledge* const told = toldAt(at);
   if (told == nullptr) return;

@@ -17,7 +17,7 @@ using emulator::Machine;
 using emulator::Ranks;
 using executors::cuda::Launch;
 
-struct Form {
+struct PullForm {
   Algorithm algorithm;
   Protocol protocol;
   bool inPlace;
@@ -40,7 +40,7 @@ struct Side {
 
 class Turns {
  public:
-  Turns(uint64_t seed, const Form& form, size_t turns = kTurns)
+  Turns(uint64_t seed, const PullForm& form, size_t turns = kTurns)
       : machine_({seed, true}),
         ranks_(machine_, form.ranks, form.blocks),
         form_(form),
@@ -117,32 +117,32 @@ class Turns {
 
   Machine machine_;
   Ranks ranks_;
-  const Form form_;
+  const PullForm form_;
   const size_t turns_;
   const Dataset data_;
   std::vector<Side> sides_;
 };
 
-constexpr size_t kAll = kTurns * 3;
+constexpr size_t kAllRight = kTurns * 3;
 constexpr uint64_t kSeeds = 12;
 
-class Pulls : public ::testing::TestWithParam<Form> {};
+class Pulls : public ::testing::TestWithParam<PullForm> {};
 
 TEST_P(Pulls, ReadWhatThisTurnHasWritten) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    ASSERT_EQ(Turns(seed, GetParam()).run(), kAll) << "seed " << seed;
+    ASSERT_EQ(Turns(seed, GetParam()).run(), kAllRight) << "seed " << seed;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Pulls,
-                         ::testing::Values(Form{Algorithm::kOneShot, Protocol::kPull, false, 1},
-                                           Form{Algorithm::kTwoShot, Protocol::kPull, false, 1},
-                                           Form{Algorithm::kTwoShot, Protocol::kPull, true, 1},
-                                           Form{Algorithm::kOneShot, Protocol::kPullNosync, false, 2},
-                                           Form{Algorithm::kTwoShot, Protocol::kPullNosync, false, 2},
-                                           Form{Algorithm::kTwoShot, Protocol::kPullNosync, true, 2},
-                                           Form{Algorithm::kTwoShot, Protocol::kPullPush, false, 1},
-                                           Form{Algorithm::kTwoShot, Protocol::kPullPush, true, 1}),
+                         ::testing::Values(PullForm{Algorithm::kOneShot, Protocol::kPull, false, 1},
+                                           PullForm{Algorithm::kTwoShot, Protocol::kPull, false, 1},
+                                           PullForm{Algorithm::kTwoShot, Protocol::kPull, true, 1},
+                                           PullForm{Algorithm::kOneShot, Protocol::kPullNosync, false, 2},
+                                           PullForm{Algorithm::kTwoShot, Protocol::kPullNosync, false, 2},
+                                           PullForm{Algorithm::kTwoShot, Protocol::kPullNosync, true, 2},
+                                           PullForm{Algorithm::kTwoShot, Protocol::kPullPush, false, 1},
+                                           PullForm{Algorithm::kTwoShot, Protocol::kPullPush, true, 1}),
                          [](const auto& suite) {
                            return std::string(nameOf(suite.param.algorithm)) + "_" +
                                   nameOf(suite.param.protocol) + (suite.param.inPlace ? "_in_place" : "");
@@ -150,11 +150,11 @@ INSTANTIATE_TEST_SUITE_P(Forms, Pulls,
 
 // So these tests can fail: what the name asks for is needed.
 TEST(PullsWithoutABarrier, GoWrongWithOneBuffer) {
-  for (const Form& form : {Form{Algorithm::kOneShot, Protocol::kPullNosync, false, 1},
-                           Form{Algorithm::kTwoShot, Protocol::kPullNosync, true, 1}}) {
+  for (const PullForm& form : {PullForm{Algorithm::kOneShot, Protocol::kPullNosync, false, 1},
+                               PullForm{Algorithm::kTwoShot, Protocol::kPullNosync, true, 1}}) {
     size_t right = 0;
     for (uint64_t seed = 1; seed <= kSeeds; ++seed) right += Turns(seed, form).run();
-    EXPECT_LT(right, kAll * kSeeds) << nameOf(form.algorithm);
+    EXPECT_LT(right, kAllRight * kSeeds) << nameOf(form.algorithm);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -19,6 +20,12 @@
 namespace stretto::emulator {
 
 using executors::cuda::Engine;
+
+// STRETTO_EMULATED_ROUNDS: longer runs, by hand.
+inline int rounds() {
+  const char* const given = std::getenv("STRETTO_EMULATED_ROUNDS");
+  return given == nullptr ? 1 : std::atoi(given);
+}
 
 // Ranks that are connected as a communicator's are, each with one stream of its own.
 class Ranks {

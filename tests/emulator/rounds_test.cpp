@@ -26,7 +26,7 @@ using emulator::Machine;
 using emulator::Ranks;
 using executors::cuda::Launch;
 
-struct Form {
+struct RoundForm {
   int ranks;
   Collective collective;
   Algorithm algorithm;
@@ -38,22 +38,22 @@ struct Form {
            (algorithm == Algorithm::kTwoShot ? "TwoShot" : "") + "Among" + std::to_string(ranks);
   }
 };
-constexpr Form kAllReduce = {2, Collective::kAllReduce, Algorithm::kOneShot};
-constexpr Form kForms[] = {kAllReduce,
-                           {2, Collective::kReduceScatter, Algorithm::kPush},
-                           {4, Collective::kAllReduce, Algorithm::kOneShot},
-                           {4, Collective::kAllReduce, Algorithm::kTwoShot},
-                           {4, Collective::kReduceScatter, Algorithm::kPush},
-                           {8, Collective::kAllReduce, Algorithm::kOneShot},
-                           {8, Collective::kAllReduce, Algorithm::kTwoShot},
-                           {8, Collective::kReduceScatter, Algorithm::kPush}};
+constexpr RoundForm kAllReduce = {2, Collective::kAllReduce, Algorithm::kOneShot};
+constexpr RoundForm kForms[] = {kAllReduce,
+                                {2, Collective::kReduceScatter, Algorithm::kPush},
+                                {4, Collective::kAllReduce, Algorithm::kOneShot},
+                                {4, Collective::kAllReduce, Algorithm::kTwoShot},
+                                {4, Collective::kReduceScatter, Algorithm::kPush},
+                                {8, Collective::kAllReduce, Algorithm::kOneShot},
+                                {8, Collective::kAllReduce, Algorithm::kTwoShot},
+                                {8, Collective::kReduceScatter, Algorithm::kPush}};
 
-struct Step {
+struct RoundStep {
   size_t count;
   int blocks;
   bool inPlace;
   size_t offset;  // bytes of both buffers
-  Form form = kAllReduce;
+  RoundForm form = kAllReduce;
   Protocol protocol = Protocol::kLamport;
 };
 
@@ -61,10 +61,10 @@ struct Step {
 // places, and so on. In the last but one, rounds have fewer lines than three for each of the threads that one
 // would have. Among several ranks the other forms have as many rounds or more of as much, and two-shots of
 // `ranks` / 2 times as much.
-constexpr Step kSteps[] = {{35000, 1, false, 0}, {33792, 1, true, 0},  {16896, 1, false, 0},
-                           {70001, 2, false, 4}, {9, 1, false, 0},     {50700, 1, true, 0},
-                           {4000, 1, false, 0},  {16901, 1, false, 0}, {60000, 1, false, 8}};
-constexpr size_t kMost = 70001;
+constexpr RoundStep kSteps[] = {{35000, 1, false, 0}, {33792, 1, true, 0},  {16896, 1, false, 0},
+                                {70001, 2, false, 4}, {9, 1, false, 0},     {50700, 1, true, 0},
+                                {4000, 1, false, 0},  {16901, 1, false, 0}, {60000, 1, false, 8}};
+constexpr size_t kMostElements = 70001;
 constexpr uint32_t kChunk = 4096;
 
 const Dataset& dataOf(int ranks) {
@@ -72,17 +72,17 @@ const Dataset& dataOf(int ranks) {
   const auto [found, isNew] = made.try_emplace(ranks);
   if (isNew) {
     found->second = makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), ranks,
-                                static_cast<size_t>(ranks) * kMost);
+                                static_cast<size_t>(ranks) * kMostElements);
   }
   return found->second;
 }
 
-class Course {
+class RoundCourse {
  public:
-  explicit Course(uint64_t seed, int ranks) : machine_({seed, true}), ranks_(machine_, ranks, 3) {}
+  explicit RoundCourse(uint64_t seed, int ranks) : machine_({seed, true}), ranks_(machine_, ranks, 3) {}
 
   // `count`: other than the step's, on a rank that is wrong.
-  void enqueue(const Step& step, int rank, uint64_t number, size_t count) {
+  void enqueue(const RoundStep& step, int rank, uint64_t number, size_t count) {
     const size_t bytes = count * sizeof(float), sent = bytes * step.form.sends();
     Buffer& result = results_.emplace_back(machine_, bytes * step.form.receives(), step.offset);
     const bool inPlace = step.inPlace && step.form.sends() == 1 && step.form.receives() == 1;
@@ -102,7 +102,7 @@ class Course {
     launch.sequence = number;
     EXPECT_TRUE(ranks_.engine(rank).launch(launch, ranks_.stream(rank)).ok()) << lastError();
   }
-  void enqueue(std::vector<Step> steps) {
+  void enqueue(std::vector<RoundStep> steps) {
     steps_ = std::move(steps);
     for (size_t i = 0; i < steps_.size(); ++i) {
       for (int rank = 0; rank < ranks_.size(); ++rank) enqueue(steps_[i], rank, i + 1, steps_[i].count);
@@ -112,7 +112,7 @@ class Course {
     ASSERT_EQ(ranks_.run(), "");
     for (size_t i = 0; i < results_.size(); ++i) {
       const auto ranks = static_cast<size_t>(ranks_.size());
-      const Step& step = steps_[i / ranks];
+      const RoundStep& step = steps_[i / ranks];
       const size_t bytes = step.count * sizeof(float), rank = i % ranks;
       const Dataset& data = dataOf(ranks_.size());
       for (size_t part = 0; part < step.form.receives(); ++part) {
@@ -130,15 +130,15 @@ class Course {
  private:
   Machine machine_;
   Ranks ranks_;
-  std::vector<Step> steps_;
+  std::vector<RoundStep> steps_;
   std::deque<Buffer> inputs_, results_;
 };
 
-class Rounds : public ::testing::TestWithParam<Form> {
+class Rounds : public ::testing::TestWithParam<RoundForm> {
  protected:
   static int ranks() { return GetParam().ranks; }
-  static Step first() {
-    Step step = kSteps[0];
+  static RoundStep first() {
+    RoundStep step = kSteps[0];
     step.form = GetParam();
     return step;
   }
@@ -147,12 +147,12 @@ class Rounds : public ::testing::TestWithParam<Form> {
 TEST_P(Rounds, FollowEachOtherInTheSamePlaces) {
   for (uint64_t seed = 1; seed <= 8 / static_cast<uint64_t>(ranks()); ++seed) {
     SCOPED_TRACE(seed);
-    std::vector<Step> steps(std::begin(kSteps), std::end(kSteps));
-    for (Step& step : steps) {
+    std::vector<RoundStep> steps(std::begin(kSteps), std::end(kSteps));
+    for (RoundStep& step : steps) {
       step.form = GetParam();
       if (step.form.algorithm == Algorithm::kTwoShot) step.count *= static_cast<size_t>(ranks()) / 2;
     }
-    Course course(seed, ranks());
+    RoundCourse course(seed, ranks());
     course.enqueue(steps);
     course.check();
     if (HasFatalFailure()) return;
@@ -165,20 +165,20 @@ class RoundsAmongOthers : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Of, RoundsAmongOthers, ::testing::Values(2, 4, 8));
 
 TEST_P(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
-  std::vector<Form> forms;
+  std::vector<RoundForm> forms;
   std::copy_if(std::begin(kForms), std::end(kForms), std::back_inserter(forms),
-               [](const Form& form) { return form.ranks == GetParam(); });
+               [](const RoundForm& form) { return form.ranks == GetParam(); });
   for (uint64_t seed = 1; seed <= 16 / static_cast<uint64_t>(GetParam()); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const auto one = [&](auto... of) { return std::array{of...}[random() % sizeof...(of)]; };
-    std::vector<Step> steps;
+    std::vector<RoundStep> steps;
     for (int i = 0; i < 30; ++i) {
-      Step step{};
+      RoundStep step{};
       step.protocol = one(Protocol::kLamport, Protocol::kLamport, Protocol::kLamport, Protocol::kLL,
                           Protocol::kLL128, Protocol::kWarpChunks);
       const bool isLong = step.protocol == Protocol::kLamport && random() % 2 == 0;
-      step.count = 1 + random() % (isLong ? kMost : size_t{3000});
+      step.count = 1 + random() % (isLong ? kMostElements : size_t{3000});
       step.blocks = static_cast<int>(1 + random() % 3);
       step.inPlace = random() % 2 == 0;
       step.offset = one(0u, 0u, 4u, 8u);
@@ -188,7 +188,7 @@ TEST_P(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
       }
       steps.push_back(step);
     }
-    Course course(seed, GetParam());
+    RoundCourse course(seed, GetParam());
     course.enqueue(steps);
     course.check();
     if (HasFatalFailure()) return;
@@ -199,13 +199,14 @@ TEST_P(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
 // user or a table of the user's asks for, has the one for any number. Both walk the same rings, several times
 // round.
 TEST(WarpChunksBetweenTwo, GoRoundTheSameRingsInEitherKernel) {
-  constexpr Form kAllGather = {2, Collective::kAllGather, Algorithm::kPush};
+  constexpr RoundForm kAllGather = {2, Collective::kAllGather, Algorithm::kPush};
   for (uint64_t seed = 1; seed <= 2; ++seed) {
     SCOPED_TRACE(seed);
-    std::vector<Step> steps;
+    std::vector<RoundStep> steps;
     for (int i = 0; i < 6; ++i)
-      steps.push_back({kMost, 1, false, 0, i % 2 == 0 ? kAllGather : kAllReduce, Protocol::kWarpChunks});
-    Course course(seed, 2);
+      steps.push_back(
+          {kMostElements, 1, false, 0, i % 2 == 0 ? kAllGather : kAllReduce, Protocol::kWarpChunks});
+    RoundCourse course(seed, 2);
     course.enqueue(steps);
     course.check();
     if (HasFatalFailure()) return;
@@ -214,8 +215,8 @@ TEST(WarpChunksBetweenTwo, GoRoundTheSameRingsInEitherKernel) {
 
 // Of which the last rank, that takes it for a shorter operation, sends nothing.
 TEST_P(Rounds, ThatDoNotComeEndTheOperation) {
-  Course course(5, ranks());
-  const Step step = first();
+  RoundCourse course(5, ranks());
+  const RoundStep step = first();
   const int last = ranks() - 1;
   for (int rank = 0; rank < last; ++rank) course.enqueue(step, rank, 1, step.count);
   course.enqueue(step, last, 1, step.count / 3);
@@ -227,7 +228,7 @@ TEST_P(Rounds, ThatDoNotComeEndTheOperation) {
 }
 
 TEST_P(Rounds, EndWithAnAbort) {
-  Course course(6, ranks());
+  RoundCourse course(6, ranks());
   course.enqueue(first(), 0, 1, first().count);
   course.ranks().engine(0).abort(static_cast<uint32_t>(Code::kAborted));
   ASSERT_EQ(course.ranks().end(), "");
@@ -236,7 +237,7 @@ TEST_P(Rounds, EndWithAnAbort) {
 
 // Told by the first round, whatever the others' lengths.
 TEST_P(Rounds, OfDifferentOperationsAreNamed) {
-  Course course(7, ranks());
+  RoundCourse course(7, ranks());
   course.enqueue(first(), 0, 1, first().count);
   for (int rank = 1; rank < ranks(); ++rank) course.enqueue(first(), rank, 2, first().count);
   ASSERT_EQ(course.ranks().end(), "");
@@ -255,8 +256,8 @@ TEST_P(Rounds, OfDifferentOperationsAreNamed) {
 TEST_P(Rounds, OfDifferentOperationsAreToldByEveryRankThatDiffersFromOne) {
   for (const size_t count : {1, 4, 40}) {
     SCOPED_TRACE(count);
-    Course course(8, ranks());
-    Step step = first();
+    RoundCourse course(8, ranks());
+    RoundStep step = first();
     step.count = count;
     const int last = ranks() - 1;
     for (int rank = 0; rank < last; ++rank) course.enqueue(step, rank, 1, count);

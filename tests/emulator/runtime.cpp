@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -24,7 +25,8 @@ using stretto::emulator::Machine;
 // Counts the times it was reached, and how often it was recorded.
 struct CUevent_st {
   uint64_t recorded = 0;
-  std::atomic<uint64_t> reached{0};
+  // Of its records; streams may still count and wait for them when the event is destroyed.
+  std::shared_ptr<std::atomic<uint64_t>> reached = std::make_shared<std::atomic<uint64_t>>(0);
   cudaStream_t capturing = nullptr;
 };
 
@@ -95,7 +97,7 @@ cudaStream_t streamOf(cudaStream_t stream) {
   std::lock_guard lock(gMutex);
   gDefaultStreams.resize(static_cast<size_t>(devices()));
   cudaStream_t& own = gDefaultStreams[static_cast<size_t>(gDevice)];
-  if (own == nullptr) own = Machine::current().makeStream();
+  if (own == nullptr) own = Machine::current().makeStream(gDevice);
   return own;
 }
 
@@ -202,7 +204,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
 }
 cudaError_t cudaDeviceSynchronize() {
   makeContext();
-  Machine::current().run();
+  Machine::current().run(gDevice);
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -337,10 +339,11 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   makeContext();
-  *stream = Machine::current().makeStream();
+  *stream = Machine::current().makeStream(gDevice);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (stream == nullptr) return result(cudaErrorInvalidValue);
   Machine::current().retire(stream);
   return cudaSuccess;
 }
@@ -358,18 +361,20 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) {
-  return cudaSuccess;  // streams may still wait for it
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+  return *event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   stream = streamOf(stream);
   event->capturing = captureOf(stream) != nullptr ? stream : nullptr;
   if (event->capturing != nullptr) return cudaSuccess;
   const uint64_t number = ++event->recorded;
-  return enqueue(stream, [event, number] { event->reached = std::max<uint64_t>(event->reached, number); });
+  return enqueue(stream,
+                 [reached = event->reached, number] { *reached = std::max<uint64_t>(*reached, number); });
 }
 // A graph runs on one stream here, in the order of the calls, so that events of a capture order nothing more.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -382,7 +387,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (captureOf(stream) != nullptr) return result(cudaErrorStreamCaptureUnsupported);
   const uint64_t number = event->recorded;
-  Machine::current().enqueue(stream, {}, [event, number] { return event->reached >= number; });
+  Machine::current().enqueue(stream, {}, [reached = event->reached, number] { return *reached >= number; });
   return cudaSuccess;
 }
 

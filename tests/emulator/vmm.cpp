@@ -33,7 +33,7 @@ struct Mapped {
   CUmemGenericAllocationHandle handle = 0;
   std::set<int> devices;  // that may use it
 };
-std::mutex gMutex;
+std::mutex gVmmMutex;
 std::map<CUmemGenericAllocationHandle, Piece> gPieces;
 std::map<CUdeviceptr, Mapped> gMapped;
 std::map<CUdeviceptr, size_t> gReserved;
@@ -86,7 +86,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute, CUdevice) {
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   {
-    const std::lock_guard lock(gMutex);
+    const std::lock_guard lock(gVmmMutex);
     if (const auto found = mappedAt(address); found != gMapped.end()) {
       *base = found->first;
       *bytes = found->second.bytes;
@@ -110,19 +110,19 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
   piece.bytes = bytes;
   piece.properties = *properties;
   piece.uses = 1;
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   *handle = ++gLast;
   gPieces[*handle] = piece;
   return CUDA_SUCCESS;
 }
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   if (gPieces.count(handle) == 0) return CUDA_ERROR_INVALID_VALUE;
   drop(handle);
   return CUDA_SUCCESS;
 }
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = mappedAt(reinterpret_cast<CUdeviceptr>(address));
   if (found == gMapped.end()) return CUDA_ERROR_INVALID_VALUE;
   *handle = found->second.handle;
@@ -131,7 +131,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 }
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
                                                 CUmemGenericAllocationHandle handle) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = gPieces.find(handle);
   if (found == gPieces.end()) return CUDA_ERROR_INVALID_VALUE;
   *properties = found->second.properties;
@@ -145,7 +145,7 @@ CUresult cuMemGetAllocationGranularity(size_t* unit, const CUmemAllocationProp*,
 
 CUresult cuMemExportToShareableHandle(void* descriptor, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = gPieces.find(handle);
   if (found == gPieces.end() || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
       found->second.properties.requestedHandleTypes != type) {
@@ -165,7 +165,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   piece.bytes = static_cast<size_t>(facts.st_size);
   piece.properties = {CU_MEM_ALLOCATION_TYPE_PINNED, type, {CU_MEM_LOCATION_TYPE_DEVICE, 0}, {}};
   piece.uses = 1;
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   *handle = ++gLast;
   gPieces[*handle] = piece;
   return CUDA_SUCCESS;
@@ -181,12 +181,12 @@ CUresult cuMemAddressReserve(CUdeviceptr* begin, size_t bytes, size_t, CUdevicep
   *begin = (first + kUnit - 1) / kUnit * kUnit;
   if (*begin != first) munmap(all, *begin - first);
   if (*begin != first + kUnit) munmap(pointerTo(*begin + bytes), first + kUnit - *begin);
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   gReserved[*begin] = bytes;
   return CUDA_SUCCESS;
 }
 CUresult cuMemAddressFree(CUdeviceptr begin, size_t bytes) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = gReserved.find(begin);
   const auto next = gMapped.lower_bound(begin);
   if (found == gReserved.end() || found->second != bytes ||
@@ -199,7 +199,7 @@ CUresult cuMemAddressFree(CUdeviceptr begin, size_t bytes) {
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto piece = gPieces.find(handle);
   const auto room = holding(gReserved, at, [](size_t all) { return all; });
   if (piece == gPieces.end() || room == gReserved.end() || room->first + room->second - at < bytes ||
@@ -216,7 +216,7 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAlloc
   return CUDA_SUCCESS;
 }
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = gMapped.find(at);
   if (found == gMapped.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -228,7 +228,7 @@ CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
 
 // Who may use it is remembered; what nobody may use traps.
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc* access, size_t count) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   for (const CUdeviceptr end = at + bytes; at < end;) {
     const auto found = gMapped.find(at);
     if (found == gMapped.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -241,7 +241,7 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc* acc
   return CUDA_SUCCESS;
 }
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = mappedAt(address);
   if (found == gMapped.end()) return CUDA_ERROR_INVALID_VALUE;
   const bool may = found->second.devices.count(location->id) != 0;
@@ -277,19 +277,19 @@ void* vmmFunction(const char* name) {
 }
 
 int vmmDeviceAt(const void* address) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = mappedAt(reinterpret_cast<CUdeviceptr>(address));
   return found == gMapped.end() ? -1 : gPieces[found->second.handle].properties.location.id;
 }
 
 bool vmmMayUse(int device, const void* address) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto found = mappedAt(reinterpret_cast<CUdeviceptr>(address));
   return found == gMapped.end() || found->second.devices.count(device) != 0;
 }
 
 bool vmmHolds(const void* address, size_t bytes) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   const auto begin = reinterpret_cast<CUdeviceptr>(address);
   for (CUdeviceptr at = begin; at < begin + bytes;) {
     const auto found = mappedAt(at);
@@ -300,11 +300,11 @@ bool vmmHolds(const void* address, size_t bytes) {
 }
 
 size_t vmmPieces() {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   return gPieces.size();
 }
 size_t vmmReservations() {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gVmmMutex);
   return gReserved.size();
 }
 

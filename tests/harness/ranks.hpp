@@ -26,6 +26,9 @@
 
 namespace stretto::testing {
 
+// Seconds in which every failure must be known.
+inline constexpr double kNoticed = 1.0;
+
 bool eventually(double seconds, const std::function<bool()>& condition);
 
 // What this process holds of the kernel.

@@ -119,6 +119,7 @@ void Conductor::startLasting(Lasting& process) const {
   Orders& orders = *process.orders;
   orders.isReady = orders.isLast = false;
   orders.done = orders.command = 0;
+  process.startedAt = now();
   process.id = start([this, &orders] {
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
@@ -142,9 +143,10 @@ void Conductor::startLasting(Lasting& process) const {
   process.leaks.begin(process.id, orders.heap, !options_.device);
 }
 
+// A GPU that takes no more processes is asked twice a second, not hundreds of times: MPS counts each.
 void Conductor::startAllLasting() {
   for (Lasting& process : lasting_) {
-    if (process.id == 0) startLasting(process);
+    if (process.id == 0 && now() - process.startedAt > kSecond / 2) startLasting(process);
   }
 }
 
@@ -188,16 +190,14 @@ void Conductor::begin() {
   processes_.clear();
   stoppedAt_ = 0;
   std::fill(std::begin(happened_), std::end(happened_), false);
-  Process stranger;  // the first, as it watches the others come
-  stranger.number = kStranger;
+  Process stranger{.number = kStranger};  // the first, as it watches the others come
   if (plan_.kind == Kind::kStrangers) {
     const int ear = openEar();
     stranger.id = start([&] { pester(*board_, plan_.seed, ear); });
     if (ear >= 0) close(ear);
   }
   for (int number = 0; number < plan_.processes(); ++number) {
-    Process process;
-    process.number = number;
+    Process process{.number = number};
     if (mayLast(number)) {
       process.lasting = takeLasting();
       process.id = lasting_[process.lasting].id;
@@ -215,8 +215,7 @@ void Conductor::begin() {
     ++orders.command;
   }
   if (plan_.maker == Maker::kProcess) {
-    Process process;
-    process.number = kMaker;
+    Process process{.number = kMaker};
     process.id = start([this] {
       makeId(*board_);
       const bool exits = plan_.kind == Kind::kMaker && plan_.makerActs == 0;
@@ -238,7 +237,8 @@ void Conductor::round(uint64_t seed) {
   for (const Process& process : processes_) {
     if (process.lasting == kNone || !process.lives) continue;
     LeakWatch& leaks = lasting_[process.lasting].leaks;
-    const std::string kept = leaks.look(plan_.seed);
+    const auto ranks = std::count(plan_.processOf.begin(), plan_.processOf.end(), process.number);
+    const std::string kept = leaks.look(plan_.seed, static_cast<int>(ranks));
     for (size_t i = 0; i < std::size(LeakWatch::kCounts); ++i) {
       raise(totals_.grown[i], leaks.grown().*LeakWatch::kCounts[i]);
     }

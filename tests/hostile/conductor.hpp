@@ -1,5 +1,6 @@
 // Runs rounds, one at a time: starts the processes of each, kills and stops them as the plan says, watches
-// that everybody who waits is told in time, and judges what came of it. Never calls the library itself.
+// that everybody who waits is told in time, and judges what came of it. It is no rank, and calls nothing of
+// the library but strettoDoctor, about ranks that hang.
 #pragma once
 
 #include <sys/types.h>
@@ -37,16 +38,17 @@ struct Beats {
   static constexpr int kMostCores = 256;
   std::atomic<int> cores;
   std::atomic<int64_t> last[kMostCores];
-  // Of the kernel's fences for all threads (membarrier), which a thread passes again and again: since when it
-  // has waited for the one that goes on, the longest, and all together beyond a second each.
-  std::atomic<int64_t> fenceBegan, longestFence, longFences;
+  // A thread passes the kernel's fence for all threads (membarrier) again and again.
+  std::atomic<int64_t> fenceBegan;    // the one that goes on; 0: none does
+  std::atomic<int64_t> longestFence;  // how long one has taken
+  std::atomic<int64_t> longFences;    // the sum of what each took beyond a second
 
   // Starts the threads, which end with the process.
   void begin();
   // For how long the core that is the latest has not let its thread run.
   int64_t lateness(int64_t time) const;
-  // For how long, since begin(), the kernel has let who asked for a fence wait longer than a second. A
-  // process whose thread waits so has not ended, even if it was killed.
+  // For how long, since the threads began, the kernel has let who asked for a fence wait longer than a
+  // second. A process whose thread waits so has not ended, even if it was killed.
   int64_t stalled(int64_t time) const;
 };
 
@@ -88,10 +90,10 @@ class LeakWatch {
   static constexpr long Counts::*kCounts[] = {&Counts::descriptors, &Counts::threads, &Counts::mappings,
                                               &Counts::shared,      &Counts::heap,    &Counts::resident};
 
-  // What is resident counts `byResident`.
+  // `byResident`: more resident memory is a leak as well; else it is only told.
   void begin(pid_t process, const std::atomic<long>& heap, bool byResident);
-  // After a round of it; "" or what it keeps.
-  std::string look(uint64_t seed);
+  // After a round in which it had so many ranks; "" or what it keeps.
+  std::string look(uint64_t seed, int ranks);
   std::string text() const;
   // How much more it has had, at most, than after the first rounds.
   const Counts& grown() const { return grown_; }
@@ -104,6 +106,7 @@ class LeakWatch {
   const std::atomic<long>* heap_ = nullptr;
   bool byResident_ = true;
   long rounds_ = 0;
+  long ended_ = 0;  // ranks of them
   Counts first_{}, recent_{}, grown_{};
   uint64_t since_ = 0;  // the round from which on it has kept descriptors or mappings; 0: it keeps none
   bool told_ = false;
@@ -131,6 +134,7 @@ class Conductor {
   static constexpr size_t kNone = SIZE_MAX;
   struct Lasting {
     pid_t id = 0;
+    int64_t startedAt = 0;
     Orders* orders = nullptr;
     LeakWatch leaks;
 

@@ -118,7 +118,7 @@ void setEnvironment(const Options& options) {
   setenv("STRETTO_DEVICE", options.device ? "cuda" : "cpu", 1);
   if (options.net) setenv("STRETTO_LINK", "net", 1);
   if (!options.device) return;
-  setenv("STRETTO_SHARED_DEVICE", "1", 1);
+  setenv("STRETTO_SHARED_DEVICE", "1", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }

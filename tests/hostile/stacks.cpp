@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "conductor.hpp"
+#include "stretto.h"
 
 namespace hostile {
 namespace {
@@ -91,17 +92,37 @@ void writeWaits(pid_t process, const char* file) {
   }
 }
 
+// What the flight recorders of those processes say, as strettoDoctor has it: which rank is in which
+// operation.
+bool writeDiagnosis(const std::string& processes, const std::string& file) {
+  constexpr int kTries = 4;  // what goes on may need more room the next time
+  std::string json;
+  size_t needed = 1 << 16;
+  for (int i = 0; i < kTries && !processes.empty(); ++i) {
+    json.resize(2 * needed);
+    if (strettoDoctor(processes.c_str(), json.data(), json.size(), &needed) != ncclSuccess) return false;
+    if (needed > json.size()) continue;
+    std::ofstream(file) << json.c_str() << "\n";
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void Conductor::showStacks() {
   const std::string file =
-      (std::filesystem::temp_directory_path() / ("hostile-" + std::to_string(plan_.seed) + ".stacks"))
-          .string();
+      (std::filesystem::temp_directory_path() / ("hostile-" + std::to_string(plan_.seed))).string();
+  const std::string stacks = file + ".stacks", diagnosis = file + ".doctor.json";
+  std::string all;
   for (const Process& process : processes_) {
     if (!process.lives || process.killed || process.number < 0) continue;
-    if (!traced(process.id, file.c_str())) writeWaits(process.id, file.c_str());
+    all += (all.empty() ? "" : ",") + std::to_string(process.id);
+    if (!traced(process.id, stacks.c_str())) writeWaits(process.id, stacks.c_str());
   }
-  printf("\nstacks: %s\n", file.c_str());
+  const bool isDiagnosed = writeDiagnosis(all, diagnosis);
+  printf("\nstacks: %s\nflight recorders: %s\n", stacks.c_str(),
+         isDiagnosed ? diagnosis.c_str() : "none could be read");
   fflush(stdout);
 }
 
@@ -140,7 +161,7 @@ void Beats::begin() {
       const int64_t took = now() - began;
       if (passed) longFences += std::max<int64_t>(took - kSecond, 0);
       fenceBegan = 0;
-      if (!passed) return;  // by a sandbox: no process waits for one either
+      if (!passed) return;  // refused to all: no process waits for one either
       longestFence = std::max<int64_t>(longestFence, took);
     }
   }).detach();
@@ -190,9 +211,11 @@ LeakWatch::Counts LeakWatch::measure() const {
 
 // The least of many rounds is compared with the least of the first ones: what ends a little later than its
 // round is no leak. The library keeps the handles of its last 257 communicators, with what they have said
-// last, and the heap grows until it has them: memory is compared with what was after kWarm rounds.
-std::string LeakWatch::look(uint64_t seed) {
-  constexpr long kWindow = 25, kWarm = 300;
+// last, and memory grows until it has them: it is compared with what was after so many. What is resident,
+// which is judged in host memory, grows for longer.
+std::string LeakWatch::look(uint64_t seed, int ranks) {
+  constexpr long kWindow = 25, kKept = 257, kWarmRounds = 300;
+  ended_ += ranks;
   const Counts counts = measure();
   const bool fresh = rounds_ % kWindow == 0;
   for (long Counts::*const one : kCounts) {
@@ -203,7 +226,8 @@ std::string LeakWatch::look(uint64_t seed) {
   if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
-  if (rounds_ <= kWarm) {
+  // The last such window begins after they have ended.
+  if (byResident_ ? rounds_ <= kWarmRounds : ended_ <= kKept + 2 * kWindow * ranks) {
     first_.heap = recent_.heap;
     first_.resident = recent_.resident;
   }

@@ -77,7 +77,7 @@ int connectTo(const Port& port) {
 using Spoken = std::vector<uint8_t>;
 
 constexpr size_t kHeader = 8;
-constexpr uint16_t kMark = 0x7453, kHello = 1, kJoin = 5, kTypes = 17;
+constexpr uint16_t kMark = 0x7453, kHello = 1, kJoin = 5, kMessageTypes = 17;
 
 template <typename T>
 void append(Spoken& bytes, T value) {
@@ -189,7 +189,7 @@ Speech frames(Draw& draw) {
                  pick == 0   ? draw.next() % UINT32_MAX
                  : pick == 1 ? length + 1
                              : length,
-                 static_cast<uint16_t>(draw.between(1, kTypes)));
+                 static_cast<uint16_t>(draw.between(1, kMessageTypes)));
     appendRandom(speech.first, length, draw);
   }
   return speech;
@@ -198,7 +198,8 @@ Speech frames(Draw& draw) {
 Speech impostor(const Board& board, Draw& draw) {
   Speech speech{helloOf(board, draw), {}};
   const auto length = static_cast<size_t>(draw.between(0, 250));
-  appendHeader(speech.then, length, draw.chance(80) ? kJoin : static_cast<uint16_t>(draw.between(1, kTypes)));
+  appendHeader(speech.then, length,
+               draw.chance(80) ? kJoin : static_cast<uint16_t>(draw.between(1, kMessageTypes)));
   appendRandom(speech.then, length, draw);
   return speech;
 }

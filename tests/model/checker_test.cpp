@@ -17,7 +17,7 @@ Step line(int rank, int cell, Tag tag) {
 Step readLine(int rank, int cell, Tag tag) {
   return {Verb::kReadLine, rank, cell, tag.epoch, tag};
 }
-Step signal(int rank, bool ordered = true) {
+Step signalTo(int rank, bool ordered = true) {
   return {Verb::kSignal, rank, 0, 1, {}, Ready::kAtLeast, ordered};
 }
 Step wait(int rank, int value) {
@@ -54,10 +54,11 @@ TEST(Checker, PutsToOneCellLandInProgramOrder) {
 
 TEST(Checker, MessagePassingNeedsTheRelease) {
   Tag tag{0, 1, 0};
-  EXPECT_TRUE(explore(twoRanks({put(1, 0, tag), signal(1)}, {wait(1, 1), read(1, 0, tag)})).holds());
-  EXPECT_FALSE(explore(twoRanks({put(1, 0, tag), signal(1, false)}, {wait(1, 1), read(1, 0, tag)})).holds());
+  EXPECT_TRUE(explore(twoRanks({put(1, 0, tag), signalTo(1)}, {wait(1, 1), read(1, 0, tag)})).holds());
+  EXPECT_FALSE(
+      explore(twoRanks({put(1, 0, tag), signalTo(1, false)}, {wait(1, 1), read(1, 0, tag)})).holds());
   // A release covers what came before it, not what comes after.
-  EXPECT_FALSE(explore(twoRanks({signal(1), put(1, 0, tag)}, {wait(1, 1), read(1, 0, tag)})).holds());
+  EXPECT_FALSE(explore(twoRanks({signalTo(1), put(1, 0, tag)}, {wait(1, 1), read(1, 0, tag)})).holds());
 }
 
 TEST(Checker, ALineNeedsNoReleaseButSaysNothingOfAnother) {
@@ -68,7 +69,7 @@ TEST(Checker, ALineNeedsNoReleaseButSaysNothingOfAnother) {
 }
 
 TEST(Checker, FindsADeadlockAndSaysWhoWaits) {
-  Verdict verdict = explore(twoRanks({wait(0, 1)}, {wait(1, 1), signal(0)}));
+  Verdict verdict = explore(twoRanks({wait(0, 1)}, {wait(1, 1), signalTo(0)}));
   EXPECT_NE(verdict.deadlock.find("stuck: rank 0"), std::string::npos) << verdict.deadlock;
   EXPECT_NE(verdict.deadlock.find("stuck: rank 1"), std::string::npos) << verdict.deadlock;
 }
@@ -82,7 +83,7 @@ TEST(Checker, FindsALostUpdateEvenIfNobodyNoticesIt) {
 TEST(Checker, GivesTheShortestTrace) {
   // Signal, its landing, wait, read: the put need not even be issued.
   Tag tag{0, 1, 0};
-  Verdict verdict = explore(twoRanks({signal(1), put(1, 0, tag)}, {wait(1, 1), read(1, 0, tag)}));
+  Verdict verdict = explore(twoRanks({signalTo(1), put(1, 0, tag)}, {wait(1, 1), read(1, 0, tag)}));
   EXPECT_EQ(std::count(verdict.wrongPayload.begin(), verdict.wrongPayload.end(), '\n'), 4)
       << verdict.wrongPayload;
 }

@@ -13,7 +13,7 @@ namespace stretto::model {
 namespace {
 
 constexpr const char* kLate = "a buffer was read after its owner had returned";
-constexpr const char* kWrong = "reports success with wrong data";
+constexpr const char* kWrongData = "reports success with wrong data";
 constexpr const char* kStuck = "is stuck";
 
 DirectSetting gather(int ranks) {
@@ -103,15 +103,15 @@ DirectSetting forData(DirectSetting setting) {
 TEST(DirectEnd, BrokenWithoutALookAfterTheReads) {
   DirectSetting setting = forData(gather(2));
   setting.verifies = false;
-  expectWrong("all-gather, nobody looks after the reads", setting, kWrong);
+  expectWrong("all-gather, nobody looks after the reads", setting, kWrongData);
   setting.reduces = true;
-  expectWrong("all-reduce, nobody looks after the reads", setting, kWrong);
+  expectWrong("all-reduce, nobody looks after the reads", setting, kWrongData);
 }
 
 TEST(DirectEnd, BrokenWhenTheLastReadComesAfterTheLook) {
   DirectSetting setting = forData(gather(2));
   setting.readsBeforeVerifying = false;
-  expectWrong("the last read comes after the look", setting, kWrong);
+  expectWrong("the last read comes after the look", setting, kWrongData);
 }
 
 TEST(DirectEnd, BrokenWithoutALookAtTheBegin) {
@@ -170,14 +170,14 @@ TEST(DirectEnd, BrokenWhenAFailureIsSaidTooLate) {
   DirectSetting setting = gather(2);
   setting.saysFailedFirst = false;
   expectWrong("a failure is said when the caller has its buffers back", setting, kLate);
-  expectWrong("the same", forData(setting), kWrong);
+  expectWrong("the same", forData(setting), kWrongData);
 }
 
 TEST(DirectEnd, BrokenWhenTheEndIsSignalledBeforeTheLastRead) {
   DirectSetting setting = gather(2);
   setting.readsBeforeSignalling = false;
   expectWrong("the end is signalled before the last read", setting, kLate);
-  expectWrong("the same", forData(setting), kWrong);
+  expectWrong("the same", forData(setting), kWrongData);
 }
 
 // What a rank signals before it has looked is taken by nobody for good: whoever depends on it looks at the

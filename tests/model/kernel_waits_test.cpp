@@ -11,7 +11,7 @@
 namespace stretto::model {
 namespace {
 
-constexpr const char* kWrong = "is said to wait for ever, and goes on";
+constexpr const char* kWronglySaid = "is said to wait for ever, and goes on";
 
 KernelWaitsSetting of(int threads, int fewer = 0) {
   KernelWaitsSetting setting;
@@ -30,19 +30,19 @@ TEST(KernelWaits, AVerdictIsRightAndComes) {
 }
 
 TEST(KernelWaits, BrokenWithOneLookFewer) {
-  expectWrong("one look fewer", KernelWaitsModel(of(3, 1)), kWrong);
+  expectWrong("one look fewer", KernelWaitsModel(of(3, 1)), kWronglySaid);
 }
 
 // One thread alone would need two looks fewer.
 TEST(KernelWaits, BrokenWithThreeLooksFewerForOneThread) {
   expectRight("one thread, two looks fewer", KernelWaitsModel(of(1, 2)));
-  expectWrong("one thread, three looks fewer", KernelWaitsModel(of(1, 3)), kWrong);
+  expectWrong("one thread, three looks fewer", KernelWaitsModel(of(1, 3)), kWronglySaid);
 }
 
 TEST(KernelWaits, BrokenWhereTheGpuRunsForLessThanALookTakes) {
   KernelWaitsSetting setting = of(KernelWaitsModel::kMostThreads);
   setting.wholeSlices = false;
-  expectWrong("a GPU that runs for less than a look takes", KernelWaitsModel(setting), kWrong);
+  expectWrong("a GPU that runs for less than a look takes", KernelWaitsModel(setting), kWronglySaid);
 }
 
 }  // namespace

@@ -15,13 +15,13 @@ namespace {
 
 using Programs = std::vector<std::vector<Action>>;
 
-struct Case {
+struct StandstillCase {
   const char* name;
   Programs programs;
 };
 
 // Every rank as the one with which the reader starts.
-void expectRight(const Case& one) {
+void expectRight(const StandstillCase& one) {
   for (size_t first = 0; first < one.programs.size(); ++first) {
     StandstillSetting setting;
     setting.programs = one.programs;

@@ -18,12 +18,6 @@ using namespace stretto::testing;
 const Table kNoTable = tableOf("");
 const Forced kFree;
 
-Forced forcedTo(const char* collective, const char* algorithm, const char* protocol = "", size_t chunk = 0) {
-  Forced forced;
-  EXPECT_TRUE(forced.force(collective, algorithm, protocol, chunk, 0).ok()) << lastError();
-  return forced;
-}
-
 const Descriptor* descriptorOf(const Request& request, const Plan& plan) {
   for (const Descriptor& row : algorithms::descriptors()) {
     const bool same = row.algorithm == plan.algorithm && row.protocol == plan.protocol;

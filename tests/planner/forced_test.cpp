@@ -9,7 +9,7 @@ namespace {
 
 using stretto::testing::ScopedVariable;
 
-std::string refusal(std::string_view algorithms, std::string_view protocol = "") {
+std::string refusalOfForced(std::string_view algorithms, std::string_view protocol = "") {
   setLastError("");
   const auto forced = Forced::parse(algorithms, protocol);
   EXPECT_EQ(forced.status().code, Code::kInvalidUsage) << algorithms << " " << protocol;
@@ -48,20 +48,20 @@ TEST(Forced, BothEndsOfAMessageAreForcedAlike) {
 }
 
 TEST(Forced, RefusalsListWhatThereIs) {
-  EXPECT_EQ(refusal("rong"),
+  EXPECT_EQ(refusalOfForced("rong"),
             "STRETTO_ALGO: there is no algorithm \"rong\"; there are direct, local, one_shot, two_shot, "
             "ring, tree, pairwise, stages, push, flat, chain");
-  EXPECT_EQ(refusal("all_reduce:chain"),
+  EXPECT_EQ(refusalOfForced("all_reduce:chain"),
             "all_reduce has no algorithm \"chain\"; it has direct, local, one_shot, two_shot, ring, tree, "
             "pairwise, stages");
   EXPECT_EQ(
-      refusal("all_deduce:ring"),
+      refusalOfForced("all_deduce:ring"),
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
       "broadcast, reduce, gather, scatter, all_reduce_add_rms_norm, send, receive");
-  EXPECT_EQ(refusal("", "wave"),
+  EXPECT_EQ(refusalOfForced("", "wave"),
             "there is no protocol \"wave\"; there are ll, simple, ll128, lamport, warp_chunks, copy, "
             "pull, pull_nosync, pull_push");
-  EXPECT_EQ(refusal("ring", "ll"),
+  EXPECT_EQ(refusalOfForced("ring", "ll"),
             "all_reduce by ring has no protocol ll; the algorithms that have it are: one_shot, two_shot");
 }
 
@@ -69,11 +69,11 @@ TEST(Forced, RefusesListsThatAreNotClear) {
   for (const char* list :
        {",", "ring,", ",ring", "ring,,tree", "ring, tree", "all_reduce:", ":ring", "all_reduce:ring:2",
         "Ring", "all_reduce:ring,all_reduce:ring", "all_reduce:ring,all_reduce:tree", "ring,tree"}) {
-    refusal(list);
+    refusalOfForced(list);
   }
-  EXPECT_NE(refusal("all_reduce:ring,all_reduce:tree").find("two algorithms on all_reduce"),
+  EXPECT_NE(refusalOfForced("all_reduce:ring,all_reduce:tree").find("two algorithms on all_reduce"),
             std::string::npos);
-  EXPECT_LT(refusal(std::string(100000, 'x')).size(), 1024u);
+  EXPECT_LT(refusalOfForced(std::string(100000, 'x')).size(), 1024u);
   EXPECT_TRUE(Forced::parse("ring,chain", "").ok()) << "no collective has both";
 }
 
@@ -119,7 +119,7 @@ TEST(Force, NamesWhatReplacedAFormerName) {
   Forced forced;
   EXPECT_FALSE(forced.force("all_reduce", "unreduced_ring", "", 0, 0).ok());
   EXPECT_NE(lastError().find("the ring that reduces is \"ring\""), std::string::npos) << lastError();
-  EXPECT_NE(refusal("unreduced_ring").find("the ring that reduces is \"ring\""), std::string::npos);
+  EXPECT_NE(refusalOfForced("unreduced_ring").find("the ring that reduces is \"ring\""), std::string::npos);
   EXPECT_FALSE(forced.force("all_reduce", "two_shot", "pull_bulk", 0, 0).ok());
   EXPECT_NE(lastError().find("\"pull_push\""), std::string::npos) << lastError();
   EXPECT_FALSE(forced.force("all_reduce", "no_such", "", 0, 0).ok());

@@ -1,6 +1,8 @@
 // Requests, machines and tables that the planner's tests share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <initializer_list>
 #include <string>
@@ -52,6 +54,13 @@ inline planner::Request exampleRequest(Collective collective, size_t bytes, int 
   request.bytes = bytes;
   request.ranks = ranks;
   return request;
+}
+
+inline planner::Forced forcedTo(const char* collective, const char* algorithm, const char* protocol = "",
+                                size_t chunk = 0) {
+  planner::Forced forced;
+  EXPECT_TRUE(forced.force(collective, algorithm, protocol, chunk, 0).ok()) << lastError();
+  return forced;
 }
 
 inline std::string rowText(unsigned long long bytes, const char* algorithm, const char* protocol,

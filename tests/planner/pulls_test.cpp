@@ -17,12 +17,6 @@ Request pulling(size_t bytes, int ranks, bool once, bool twice) {
   return request;
 }
 
-Forced forcedTo(const char* algorithm, const char* protocol) {
-  Forced forced;
-  EXPECT_TRUE(forced.force("all_reduce", algorithm, protocol, 0, 0).ok()) << lastError();
-  return forced;
-}
-
 Result<Plan> chosen(const Request& request, const Forced& forced = {}, const std::string& entries = "") {
   return choose(request, gpuMachine(), tableOf(entries), forced);
 }
@@ -31,7 +25,8 @@ TEST(Pulls, AreChosenByName) {
   for (const char* const protocol : {"pull", "pull_nosync"}) {
     for (const int ranks : {2, 3, 8, algorithms::kMostPulled}) {
       for (const char* const algorithm : {"one_shot", "two_shot"}) {
-        const auto plan = chosen(pulling(1000, ranks, true, true), forcedTo(algorithm, protocol));
+        const auto plan =
+            chosen(pulling(1000, ranks, true, true), forcedTo("all_reduce", algorithm, protocol));
         ASSERT_TRUE(plan.ok()) << lastError();
         EXPECT_STREQ(algorithms::nameOf(plan.value().protocol), protocol);
         EXPECT_STREQ(algorithms::nameOf(plan.value().algorithm), algorithm);
@@ -42,19 +37,21 @@ TEST(Pulls, AreChosenByName) {
 }
 
 TEST(Pulls, NeedWindowsForWhatTheyRead) {
-  EXPECT_TRUE(chosen(pulling(1000, 2, true, false), forcedTo("one_shot", "pull")).ok()) << lastError();
-  EXPECT_FALSE(chosen(pulling(1000, 2, false, true), forcedTo("one_shot", "pull")).ok());
+  EXPECT_TRUE(chosen(pulling(1000, 2, true, false), forcedTo("all_reduce", "one_shot", "pull")).ok())
+      << lastError();
+  EXPECT_FALSE(chosen(pulling(1000, 2, false, true), forcedTo("all_reduce", "one_shot", "pull")).ok());
   EXPECT_NE(lastError().find("one_shot/pull: its input does not lie in a window"), std::string::npos)
       << lastError();
-  EXPECT_TRUE(chosen(pulling(1000, 2, false, true), forcedTo("two_shot", "pull")).ok()) << lastError();
-  EXPECT_FALSE(chosen(pulling(1000, 2, true, false), forcedTo("two_shot", "pull")).ok());
+  EXPECT_TRUE(chosen(pulling(1000, 2, false, true), forcedTo("all_reduce", "two_shot", "pull")).ok())
+      << lastError();
+  EXPECT_FALSE(chosen(pulling(1000, 2, true, false), forcedTo("all_reduce", "two_shot", "pull")).ok());
   EXPECT_NE(lastError().find("two_shot/pull: its input and its results do not lie"), std::string::npos)
       << lastError();
 }
 
 TEST(Pulls, AreOfAFewRanks) {
   const Request request = pulling(1000, algorithms::kMostPulled + 1, true, true);
-  EXPECT_FALSE(chosen(request, forcedTo("one_shot", "pull")).ok());
+  EXPECT_FALSE(chosen(request, forcedTo("all_reduce", "one_shot", "pull")).ok());
   EXPECT_NE(lastError().find("reads from at most 16 ranks at a time"), std::string::npos) << lastError();
 }
 
@@ -67,7 +64,8 @@ TEST(Pulls, WithoutABarrierAreForWhoNamesThem) {
                 "all_reduce", keys.c_str());
   for (size_t bytes = 8; bytes <= size_t{1} << 30; bytes *= 8) {
     for (const char* const algorithm : {"", "one_shot", "two_shot"}) {
-      const auto plan = chosen(pulling(bytes, 2, true, true), forcedTo(algorithm, ""), measured);
+      const auto plan =
+          chosen(pulling(bytes, 2, true, true), forcedTo("all_reduce", algorithm, ""), measured);
       ASSERT_TRUE(plan.ok()) << lastError();
       EXPECT_NE(plan.value().protocol, Protocol::kPullNosync) << bytes << " bytes, " << algorithm;
     }
@@ -86,8 +84,8 @@ TEST(Pulls, WithoutABarrierAreForWhoNamesThem) {
 TEST(Pulls, WithoutABarrierArePredictedToBeFaster) {
   const Request request = pulling(65536, 4, true, true);
   for (const char* const algorithm : {"one_shot", "two_shot"}) {
-    const auto whole = chosen(request, forcedTo(algorithm, "pull"));
-    const auto less = chosen(request, forcedTo(algorithm, "pull_nosync"));
+    const auto whole = chosen(request, forcedTo("all_reduce", algorithm, "pull"));
+    const auto less = chosen(request, forcedTo("all_reduce", algorithm, "pull_nosync"));
     ASSERT_TRUE(whole.ok() && less.ok()) << lastError();
     EXPECT_NEAR(whole.value().predictedMicroseconds - less.value().predictedMicroseconds, 3, 1.5);
   }

@@ -13,7 +13,7 @@ namespace {
 
 using namespace stretto::testing;
 
-std::string refusal(const std::string& text) {
+std::string refusalOfTable(const std::string& text) {
   setLastError("");
   const auto table = Table::parse(text);
   EXPECT_FALSE(table.ok()) << text;
@@ -22,7 +22,7 @@ std::string refusal(const std::string& text) {
 }
 
 std::string refusalOfRow(const std::string& row) {
-  return refusal(tableText(entryText(row)));
+  return refusalOfTable(tableText(entryText(row)));
 }
 
 const std::string kThreeRows = rowText(1024, "one_shot", "ll") + "," + rowText(16384, "one_shot", "simple") +
@@ -44,14 +44,16 @@ TEST(Table, RefusesTextsCutShort) {
 }
 
 TEST(Table, RefusesOtherSchemas) {
-  EXPECT_NE(refusal("{}").find("\"schema\" is missing"), std::string::npos);
-  EXPECT_NE(
-      refusal("{\"schema\": \"stretto.table/2\", \"machine\": {}, \"entries\": []}").find("stretto.table/2"),
-      std::string::npos);
-  EXPECT_NE(refusal("{\"schema\": \"stretto.table/1\", \"entries\": []}").find("machine"), std::string::npos);
-  EXPECT_NE(refusal("{\"schema\": \"stretto.table/1\", \"machine\": {}}").find("entries"), std::string::npos);
-  refusal("[]");
-  refusal("7");
+  EXPECT_NE(refusalOfTable("{}").find("\"schema\" is missing"), std::string::npos);
+  EXPECT_NE(refusalOfTable("{\"schema\": \"stretto.table/2\", \"machine\": {}, \"entries\": []}")
+                .find("stretto.table/2"),
+            std::string::npos);
+  EXPECT_NE(refusalOfTable("{\"schema\": \"stretto.table/1\", \"entries\": []}").find("machine"),
+            std::string::npos);
+  EXPECT_NE(refusalOfTable("{\"schema\": \"stretto.table/1\", \"machine\": {}}").find("entries"),
+            std::string::npos);
+  refusalOfTable("[]");
+  refusalOfTable("7");
 }
 
 TEST(Table, RefusesNumbersOutOfBounds) {
@@ -70,13 +72,14 @@ TEST(Table, RefusesNumbersOutOfBounds) {
                            "\"ranks\": 4, \"cores\": 0, \"same_process\": false, \"reach\": false",
                            "\"ranks\": 4, \"cores\": 8, \"same_process\": 0, \"reach\": false",
                            "\"ranks\": 4, \"cores\": 8, \"same_process\": false"}) {
-    refusal(tableText(entryText(kThreeRows, "all_reduce", rest)));
+    refusalOfTable(tableText(entryText(kThreeRows, "all_reduce", rest)));
   }
 }
 
 TEST(Table, RefusesNamesItDoesNotKnow) {
-  EXPECT_NE(refusal(tableText(entryText("", "all_deduce"))).find("all_deduce"), std::string::npos);
-  EXPECT_NE(refusal(tableText(entryText("", "receive"))).find("receive goes by send"), std::string::npos);
+  EXPECT_NE(refusalOfTable(tableText(entryText("", "all_deduce"))).find("all_deduce"), std::string::npos);
+  EXPECT_NE(refusalOfTable(tableText(entryText("", "receive"))).find("receive goes by send"),
+            std::string::npos);
   const std::string unknown = refusalOfRow(rowText(64, "three_shot", "ll"));
   EXPECT_EQ(unknown, "line 1: all_reduce has no algorithm \"three_shot\" with protocol \"ll\"");
   refusalOfRow(rowText(64, "one_shot", "waves"));
@@ -89,11 +92,11 @@ TEST(Table, RefusesDuplicates) {
   const std::string twice = rowText(64, "one_shot", "ll") + "," + rowText(64, "one_shot", "simple");
   EXPECT_NE(refusalOfRow(twice).find("two rows of this entry have 64 bytes"), std::string::npos);
   const std::string entry = entryText(kThreeRows);
-  EXPECT_NE(refusal(tableText(entry + "," + entry)).find("same case"), std::string::npos);
+  EXPECT_NE(refusalOfTable(tableText(entry + "," + entry)).find("same case"), std::string::npos);
   // 8 and 4 cores both give each of the 4 ranks its own.
   const std::string four = entryText(kThreeRows, "all_reduce",
                                      "\"ranks\": 4, \"cores\": 4, \"same_process\": false, \"reach\": false");
-  refusal(tableText(entry + "," + four));
+  refusalOfTable(tableText(entry + "," + four));
   const std::string two = entryText(kThreeRows, "all_reduce",
                                     "\"ranks\": 4, \"cores\": 2, \"same_process\": false, \"reach\": false");
   EXPECT_TRUE(Table::parse(tableText(entry + "," + two)).ok()) << lastError();

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = KeptBlock::Kind;
 
-class KeptMemoryTest : public testing::Test {
+class KeptMemoryTest : public ::testing::Test {
  protected:
   std::byte* block(size_t index) { return &bytes_[index]; }
   void allocate(size_t index, size_t bytes, int device = 0, Kind kind = Kind::kDevice) {

@@ -14,7 +14,7 @@
 namespace stretto::platform {
 namespace {
 
-constexpr size_t kBytes = size_t{4} << 20;
+constexpr size_t kHugeBytes = size_t{4} << 20;
 
 // The line of `file` that begins with `name`, in the part about the mapping of that address; numa_maps has
 // one line for each.
@@ -33,8 +33,8 @@ std::string lineAbout(const char* file, const void* address, const char* name) {
 }
 
 SharedMemory made(bool isShared, const MemoryWish& wish) {
-  auto memory =
-      isShared ? SharedMemory::create("test", kBytes, wish) : SharedMemory::createPrivate(kBytes, wish);
+  auto memory = isShared ? SharedMemory::create("test", kHugeBytes, wish)
+                         : SharedMemory::createPrivate(kHugeBytes, wish);
   EXPECT_TRUE(memory.ok()) << lastError();
   memory.value().data()[0] = std::byte{1};
   return std::move(memory.value());

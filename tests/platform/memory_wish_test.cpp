@@ -12,7 +12,7 @@
 namespace stretto::platform {
 namespace {
 
-constexpr size_t kBytes = (size_t{4} << 20) + 4096;  // not a whole number of huge pages
+constexpr size_t kUnevenBytes = (size_t{4} << 20) + 4096;  // not a whole number of huge pages
 constexpr int kNoNode = 1000;
 
 std::string wordsOf(const SharedMemory& memory) {
@@ -20,19 +20,19 @@ std::string wordsOf(const SharedMemory& memory) {
 }
 
 void expectUsable(const SharedMemory& memory) {
-  ASSERT_EQ(memory.size(), kBytes);
-  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(memory.data()[i], std::byte{0}) << i;
-  std::memset(memory.data(), 7, kBytes);
-  EXPECT_EQ(memory.data()[kBytes - 1], std::byte{7});
+  ASSERT_EQ(memory.size(), kUnevenBytes);
+  for (size_t i = 0; i < kUnevenBytes; ++i) ASSERT_EQ(memory.data()[i], std::byte{0}) << i;
+  std::memset(memory.data(), 7, kUnevenBytes);
+  EXPECT_EQ(memory.data()[kUnevenBytes - 1], std::byte{7});
 }
 
 SharedMemory shared(const MemoryWish& wish) {
-  auto memory = SharedMemory::create("test", kBytes, wish);
+  auto memory = SharedMemory::create("test", kUnevenBytes, wish);
   EXPECT_TRUE(memory.ok()) << lastError();
   return std::move(memory.value());
 }
 SharedMemory ofThisProcess(const MemoryWish& wish) {
-  auto memory = SharedMemory::createPrivate(kBytes, wish);
+  auto memory = SharedMemory::createPrivate(kUnevenBytes, wish);
   EXPECT_TRUE(memory.ok()) << lastError();
   return std::move(memory.value());
 }
@@ -54,11 +54,11 @@ TEST(MemoryWish, HugePagesAreHadOrRefusedInWords) {
 
 TEST(MemoryWish, AnotherMappingOfHugePagesIsTheSameMemory) {
   const SharedMemory memory = shared({.hugePages = true});
-  const auto other = SharedMemory::open(os::processId(), memory.descriptor(), kBytes);
+  const auto other = SharedMemory::open(os::processId(), memory.descriptor(), kUnevenBytes);
   ASSERT_TRUE(other.ok()) << lastError();
-  memory.data()[kBytes - 1] = std::byte{9};
-  EXPECT_EQ(other.value().data()[kBytes - 1], std::byte{9});
-  EXPECT_FALSE(SharedMemory::open(os::processId(), memory.descriptor(), kBytes + 4096).ok());
+  memory.data()[kUnevenBytes - 1] = std::byte{9};
+  EXPECT_EQ(other.value().data()[kUnevenBytes - 1], std::byte{9});
+  EXPECT_FALSE(SharedMemory::open(os::processId(), memory.descriptor(), kUnevenBytes + 4096).ok());
 }
 
 TEST(MemoryWish, ANodeIsHadOrRefusedInWords) {

@@ -17,9 +17,9 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kBytes = 3 * 4096;
+constexpr size_t kSharedBytes = 3 * 4096;
 
-SharedMemory made(size_t bytes = kBytes) {
+SharedMemory made(size_t bytes = kSharedBytes) {
   auto memory = SharedMemory::create("test", bytes);
   EXPECT_TRUE(memory.ok()) << lastError();
   return std::move(memory.value());
@@ -27,26 +27,26 @@ SharedMemory made(size_t bytes = kBytes) {
 
 TEST(SharedMemory, IsZeroAndOfTheLengthThatWasAskedFor) {
   const SharedMemory memory = made();
-  ASSERT_EQ(memory.size(), kBytes);
+  ASSERT_EQ(memory.size(), kSharedBytes);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 4096, 0u);
-  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(memory.data()[i], std::byte{0});
+  for (size_t i = 0; i < kSharedBytes; ++i) ASSERT_EQ(memory.data()[i], std::byte{0});
   EXPECT_GE(memory.descriptor(), 0);
 }
 
 TEST(SharedMemory, IsOneInTwoMappings) {
   const SharedMemory memory = made();
-  const auto other = SharedMemory::open(os::processId(), memory.descriptor(), kBytes);
+  const auto other = SharedMemory::open(os::processId(), memory.descriptor(), kSharedBytes);
   ASSERT_TRUE(other.ok()) << lastError();
   EXPECT_NE(other.value().data(), memory.data());
-  memory.data()[kBytes - 1] = std::byte{7};
-  EXPECT_EQ(other.value().data()[kBytes - 1], std::byte{7});
+  memory.data()[kSharedBytes - 1] = std::byte{7};
+  EXPECT_EQ(other.value().data()[kSharedBytes - 1], std::byte{7});
   other.value().data()[0] = std::byte{9};
   EXPECT_EQ(memory.data()[0], std::byte{9});
 }
 
 TEST(SharedMemory, OutlivesItsOwnersMapping) {
   SharedMemory memory = made();
-  const auto other = SharedMemory::open(os::processId(), memory.descriptor(), kBytes);
+  const auto other = SharedMemory::open(os::processId(), memory.descriptor(), kSharedBytes);
   memory.data()[5] = std::byte{5};
   memory = SharedMemory();
   EXPECT_EQ(other.value().data()[5], std::byte{5});
@@ -54,8 +54,8 @@ TEST(SharedMemory, OutlivesItsOwnersMapping) {
 
 TEST(SharedMemory, OfAnotherLengthIsRefused) {
   const SharedMemory memory = made();
-  EXPECT_FALSE(SharedMemory::open(os::processId(), memory.descriptor(), kBytes - 4096).ok());
-  EXPECT_FALSE(SharedMemory::open(os::processId(), memory.descriptor(), kBytes + 4096).ok());
+  EXPECT_FALSE(SharedMemory::open(os::processId(), memory.descriptor(), kSharedBytes - 4096).ok());
+  EXPECT_FALSE(SharedMemory::open(os::processId(), memory.descriptor(), kSharedBytes + 4096).ok());
 }
 
 TEST(SharedMemory, WhoseDescriptorIsClosedIsNotOpened) {
@@ -63,7 +63,7 @@ TEST(SharedMemory, WhoseDescriptorIsClosedIsNotOpened) {
   const int descriptor = memory.descriptor();
   memory.closeDescriptor();
   EXPECT_EQ(memory.descriptor(), -1);
-  EXPECT_FALSE(SharedMemory::open(os::processId(), descriptor, kBytes).ok());
+  EXPECT_FALSE(SharedMemory::open(os::processId(), descriptor, kSharedBytes).ok());
   memory.data()[0] = std::byte{1};  // the mapping stays
 }
 
@@ -73,28 +73,28 @@ TEST(SharedMemory, LeavesNothingBehind) {
   const size_t mappings = mappingsNow();
   for (int i = 0; i < 100; ++i) {
     const SharedMemory memory = made();
-    EXPECT_TRUE(SharedMemory::open(os::processId(), memory.descriptor(), kBytes).ok());
+    EXPECT_TRUE(SharedMemory::open(os::processId(), memory.descriptor(), kSharedBytes).ok());
   }
   EXPECT_LE(descriptorsNow(), descriptors + 5);
   EXPECT_LE(mappingsNow(), mappings + 20);
 }
 
 TEST(SharedMemory, OfOneProcessHasNoDescriptor) {
-  auto memory = SharedMemory::createPrivate(kBytes);
+  auto memory = SharedMemory::createPrivate(kSharedBytes);
   ASSERT_TRUE(memory.ok()) << lastError();
   EXPECT_EQ(memory.value().descriptor(), -1);
-  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(memory.value().data()[i], std::byte{0});
+  for (size_t i = 0; i < kSharedBytes; ++i) ASSERT_EQ(memory.value().data()[i], std::byte{0});
   const SharedMemory moved = std::move(memory.value());
-  EXPECT_EQ(moved.size(), kBytes);
+  EXPECT_EQ(moved.size(), kSharedBytes);
 }
 
 TEST(SharedMemory, InAFileIsTheFilesText) {
   const TemporaryFolder folder("segment");
   const std::string path = folder / "one";
-  const auto memory = SharedMemory::createFile(path, kBytes);
+  const auto memory = SharedMemory::createFile(path, kSharedBytes);
   ASSERT_TRUE(memory.ok()) << lastError();
   memory.value().data()[4097] = std::byte{42};
-  EXPECT_EQ(std::filesystem::file_size(path), kBytes);
+  EXPECT_EQ(std::filesystem::file_size(path), kSharedBytes);
   FILE* const file = os::openFile(path, os::Access::kRead);
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(fseek(file, 4097, SEEK_SET), 0);
@@ -105,8 +105,8 @@ TEST(SharedMemory, InAFileIsTheFilesText) {
 TEST(SharedMemory, TakesNoFileThatIsThere) {
   const TemporaryFolder folder("segment");
   const std::string path = folder / "one";
-  ASSERT_TRUE(SharedMemory::createFile(path, kBytes).ok()) << lastError();
-  EXPECT_FALSE(SharedMemory::createFile(path, kBytes).ok());
+  ASSERT_TRUE(SharedMemory::createFile(path, kSharedBytes).ok()) << lastError();
+  EXPECT_FALSE(SharedMemory::createFile(path, kSharedBytes).ok());
   EXPECT_EQ(errno, EEXIST);
 }
 

@@ -8,6 +8,7 @@
 #include "harness/oracle.hpp"
 #include "primitives/host/norm.hpp"
 #include "primitives/host/reduce.hpp"
+#include "primitives/level_guard.hpp"
 
 namespace stretto {
 namespace {
@@ -15,14 +16,6 @@ namespace {
 using namespace stretto::testing;
 
 constexpr const char* kLevels[] = {"scalar", "avx2", "avx512", "neon"};
-
-class LevelGuard {
- public:
-  ~LevelGuard() {
-    unsetenv("STRETTO_CPU");
-    EXPECT_TRUE(selectCpuLevel().ok());
-  }
-};
 
 struct Results {
   std::vector<char> added, normalised, quantised;

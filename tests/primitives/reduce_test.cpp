@@ -18,6 +18,7 @@
 #include "harness/guarded.hpp"
 #include "harness/oracle.hpp"
 #include "harness/watchdog.hpp"
+#include "primitives/level_guard.hpp"
 
 namespace stretto {
 namespace {
@@ -45,14 +46,6 @@ class Sources {
 };
 
 // ---- Levels -----------------------------------------------------------------------------------------------
-
-class LevelGuard {
- public:
-  ~LevelGuard() {
-    unsetenv("STRETTO_CPU");
-    EXPECT_TRUE(selectCpuLevel().ok());
-  }
-};
 
 std::vector<std::string> availableLevels() {
   LevelGuard guard;

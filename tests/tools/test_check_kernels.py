@@ -45,6 +45,39 @@ def test_registers_alone_pass_and_other_kernels_may_spill(tmp_path: Path) -> Non
     assert done.stdout == "check_kernels: 2 latency kernels, 0 problems\n"
 
 
+def check_library(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Of which cuobjdump, played by a script, says `code`."""
+    put(folder, said(QUICK))
+    (folder / "code").write_text(code)
+    tool = folder / "cuobjdump"
+    tool.write_text('#!/bin/sh\n[ "$1" = -sass ] && [ -f "$2" ] || { echo "no $2" >&2; exit 1; }\ncat "$2"\n')
+    tool.chmod(0o755)
+    command = [sys.executable, str(ROOT / "tools" / "check_kernels"), "--library", str(folder / "code"), str(folder)]
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": path})
+
+
+def test_a_vote_whose_answer_is_known_is_told(tmp_path: Path) -> None:
+    vote = "        /*5620*/                   VOTE.ANY P2, !PT ;     /* 0x0000000000ff7806 */\n"
+    done = check_library(tmp_path, f"\t\tFunction : {QUICK}\n{vote}{vote}")
+    assert done.returncode == 1
+    assert "has 2 votes (VOTE) whose answer the compiler knows" in done.stderr
+    assert "pushLines<float>" in done.stderr
+
+
+def test_other_votes_pass(tmp_path: Path) -> None:
+    votes = "VOTE.ANY P2, P3 ;\nVOTE.ALL P2, !P2 ;\nVOTE.ANY R72, PT, !P3 ;\n"
+    done = check_library(tmp_path, f"\t\tFunction : {QUICK}\n{votes}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_library_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    put(tmp_path, said(QUICK))
+    done = check(tmp_path, "--library", str(tmp_path / "absent"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("check_kernels: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("symbol", [QUICK, GENERIC])
 @pytest.mark.parametrize("sizes", [{"stack": 8}, {"stores": 4}])
 def test_memory_is_told(tmp_path: Path, symbol: str, sizes: dict[str, int]) -> None:

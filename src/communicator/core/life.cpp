@@ -1,4 +1,5 @@
 // A communicator from its first word with the others to its end.
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -100,13 +101,20 @@ void logReady(const Identity& self, const Counters& counters) {
               static_cast<double>(counters.connectNanoseconds) * 1e-6);
 }
 
+// A child's kernels may run beside those of all the parent's ranks.
+Config besideOthersOf(Communicator& parent, Config config) {
+  config.kernelsAtOnce = std::max(config.kernelsAtOnce, parent.submission().device().kernelsAtOnce());
+  return config;
+}
+
 }  // namespace
 
 Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config)
     : Communicator(rank, ranks, &id, Origin(), std::move(config)) {}
 
 Communicator::Communicator(std::shared_ptr<Communicator> parent, FindSeat findSeat, Config config)
-    : Communicator(-1, 0, nullptr, Origin(std::move(parent), std::move(findSeat)), std::move(config)) {}
+    : Communicator(-1, 0, nullptr, Origin(parent, std::move(findSeat)),
+                   besideOthersOf(*parent, std::move(config))) {}
 
 // The last turn may end on the worker, which release() ends: so that runs apart.
 Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId* id, Origin origin, Config config)

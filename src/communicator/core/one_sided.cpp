@@ -14,23 +14,24 @@ namespace {
 
 constexpr size_t kNumbers = size_t{OneSided::kContexts} * OneSided::kSignals;
 
-// What each rank says when it has opened the others' buffers.
-struct Verdict {
+// A rank's status, gathered after it has checked its arguments and again after it has opened the others'
+// buffers.
+struct WindowStatus {
   uint8_t code = 0;
   char text[399] = {};
 };
 
-Verdict verdictOf(Status status) {
-  Verdict verdict;
-  verdict.code = static_cast<uint8_t>(status.code);
-  if (!status.ok()) snprintf(verdict.text, sizeof verdict.text, "%s", lastError().c_str());
-  return verdict;
+WindowStatus outcomeOf(Status status) {
+  WindowStatus outcome;
+  outcome.code = static_cast<uint8_t>(status.code);
+  if (!status.ok()) snprintf(outcome.text, sizeof outcome.text, "%s", lastError().c_str());
+  return outcome;
 }
 
 // The first rank that cannot go on; the same for all.
-Status firstRefusal(const PerRank<Verdict>& verdicts) {
-  for (size_t rank = 0; rank < verdicts.size(); ++rank) {
-    const Verdict theirs = verdicts[rank];
+Status firstRefusal(const PerRank<WindowStatus>& outcomes) {
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const WindowStatus theirs = outcomes[rank];
     if (theirs.code == 0) continue;
     return failAbout(static_cast<int>(rank), static_cast<Code>(theirs.code),
                      "rank %zu could not register the window: %.*s", rank,
@@ -70,7 +71,7 @@ Status OneSided::registerWindow(bootstrap::Membership& membership, const Registr
     able = fail(Code::kInvalidUsage, "rank %d has %zu windows of this communicator: deregister some first",
                 rank_, windows_.size());
   }
-  const auto refusals = gather(membership, "window refused", verdictOf(able), mine.timeoutSeconds);
+  const auto refusals = gather(membership, "window refused", outcomeOf(able), mine.timeoutSeconds);
   if (!refusals.ok()) return refusals.status();
   STRETTO_TRY(able);
   STRETTO_TRY(firstRefusal(refusals.value()));
@@ -83,10 +84,10 @@ Status OneSided::registerWindow(bootstrap::Membership& membership, const Registr
   if (!offers.ok()) return offers.status();
   Window window{mine.handle, mine.bytes, {}};
   const Status opened = openAll(offers.value().all(), window);
-  const auto verdicts = gather(membership, "window opened", verdictOf(opened), mine.timeoutSeconds);
-  if (!verdicts.ok()) return verdicts.status();
+  const auto outcomes = gather(membership, "window opened", outcomeOf(opened), mine.timeoutSeconds);
+  if (!outcomes.ok()) return outcomes.status();
   STRETTO_TRY(opened);
-  STRETTO_TRY(firstRefusal(verdicts.value()));
+  STRETTO_TRY(firstRefusal(outcomes.value()));
   const std::lock_guard lock(windowsMutex_);
   windows_.push_back(std::move(window));
   return kOkStatus;

@@ -62,8 +62,8 @@ struct Offer {
   DeviceFacts facts;
   int32_t channels = 0;
   int32_t residentBlocks = 0;
-  uint8_t mayShare = 0;
-  uint8_t reserved[7] = {};
+  int32_t sharing = 0;        // STRETTO_SHARED_DEVICE
+  int32_t kernelsBefore = 0;  // DeviceRequest::kernelsAtOnce
 };
 
 struct Opened {
@@ -112,14 +112,15 @@ Status prepareOffer(const DeviceRequest& request, Offer& offer) {
   if (!facts.ok()) return facts.status();
   const auto channels = parameters::kChannels.integer(1, kMostChannels);
   if (!channels.ok()) return channels.status();
-  const auto mayShare = parameters::kSharedDevice.flag();
-  if (!mayShare.ok()) return mayShare.status();
+  const auto sharing = parameters::sharedDevice();
+  if (!sharing.ok()) return sharing.status();
   const auto resident = executors::cuda::mostResidentBlocks(device);
   if (!resident.ok()) return resident.status();
   offer.facts = facts.value();
   offer.channels = static_cast<int32_t>(channels.value());
   if (request.mostBlocks > 0) offer.channels = std::min(offer.channels, request.mostBlocks);
-  offer.mayShare = mayShare.value() ? 1 : 0;
+  offer.sharing = static_cast<int32_t>(sharing.value());
+  offer.kernelsBefore = request.kernelsAtOnce;
   offer.residentBlocks = resident.value();
   return kOkStatus;
 }
@@ -129,18 +130,45 @@ int sharersOf(const std::vector<Offer>& offers, const Offer& one) {
       offers.begin(), offers.end(), [&](const Offer& other) { return sameDevice(one.facts, other.facts); }));
 }
 
+// How many kernels may run at once on the device of `one`: the largest number that any rank there has, so
+// that all ranks there have the same. A child keeps its parent's number, as the parent's other ranks may run
+// kernels of their own there.
+int kernelsBeside(const std::vector<Offer>& offers, const Offer& one) {
+  const int sharers = sharersOf(offers, one);
+  int kernels = 1;
+  for (const Offer& other : offers) {
+    if (!sameDevice(one.facts, other.facts)) continue;
+    kernels = std::max({kernels, kernelsAtOnce(other.sharing, sharers), other.kernelsBefore});
+  }
+  return kernels;
+}
+
 // The same answer on all ranks: two of them are on one device only when both say that they mean it.
 Status checkSharing(const std::vector<Offer>& offers) {
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     for (size_t other = rank + 1; other < offers.size(); ++other) {
       const Offer &a = offers[rank], &b = offers[other];
-      if (!sameDevice(a.facts, b.facts) || (a.mayShare != 0 && b.mayShare != 0)) continue;
+      if (!sameDevice(a.facts, b.facts) || (a.sharing != 0 && b.sharing != 0)) continue;
       return fail(
           Code::kInvalidUsage,
           "ranks %zu and %zu are both on the GPU %.63s (%.19s): call cudaSetDevice before each of them is "
           "made, or, if they are meant to share it, set STRETTO_SHARED_DEVICE=1 everywhere",
           rank, other, a.facts.name, a.facts.busId);
     }
+  }
+  return kOkStatus;
+}
+
+// Likewise: a GPU has room for as many kernels as it has multiprocessors.
+Status checkRoom(const std::vector<Offer>& offers) {
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    const Offer& one = offers[rank];
+    if (one.sharing <= one.residentBlocks) continue;
+    return fail(
+        Code::kInvalidUsage,
+        "rank %zu: STRETTO_SHARED_DEVICE=%d is more than the %d multiprocessors of the GPU %.63s (%.19s), "
+        "and kernels that wait for each other need one each",
+        rank, one.sharing, one.residentBlocks, one.facts.name, one.facts.busId);
   }
   return kOkStatus;
 }
@@ -196,7 +224,7 @@ void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
   int channels = kMostChannels;
   int resident = offers.front().residentBlocks;
   for (const Offer& offer : offers) {
-    const int own = residentFor(offer.residentBlocks, sharersOf(offers, offer));
+    const int own = residentFor(offer.residentBlocks, kernelsBeside(offers, offer));
     resident = std::min(resident, own);
     channels = std::min({channels, offer.channels, own});
     connections.fewBlocks = connections.fewBlocks || offer.channels < kMostChannels;
@@ -363,9 +391,11 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   const auto offers = gatherAll(membership, "device", offer, request.timeoutSeconds);
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(checkSharing(offers.value()));
+  STRETTO_TRY(checkRoom(offers.value()));
   connections.facts = offer.facts;
   connections.shared = sharersOf(offers.value(), offer) > 1;
-  connections.mayShare = offer.mayShare != 0;
+  connections.mayShare = offer.sharing != 0;
+  connections.kernelsAtOnce = kernelsBeside(offers.value(), offer);
   connections.proxied = request.proxied;
   agree(offers.value(), connections);
   if (request.proxied) {

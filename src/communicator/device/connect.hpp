@@ -23,7 +23,8 @@ struct DeviceConnections {
   bool shared = false;         // with other ranks of this communicator
   bool mayShare = false;       // with those of any communicator: STRETTO_SHARED_DEVICE
   bool fewBlocks = false;      // somebody allows operations less than kMostChannels
-  int residentBlocks = 1;      // that each rank may count on: the least of all, and of who shares a device
+  int kernelsAtOnce = 1;       // that may run on this rank's device, of all ranks there
+  int residentBlocks = 1;      // that each kernel may count on: the least of all ranks' shares of a device
   links::DeviceEndpoint self;  // of this rank, but for its memory
   bool manyProcesses = false;  // ranks are threads of more than one
   bool proxied = false;        // no rank addresses another one's memory
@@ -35,8 +36,9 @@ struct DeviceRequest {
   int ranks = 1;
   int device = 0;
   double timeoutSeconds = 0;
-  int mostBlocks = 0;    // of an operation; the least of all ranks' counts; 0: any number
-  bool proxied = false;  // ranks are on several hosts, and a proxy moves what goes between them
+  int mostBlocks = 0;     // of an operation; the least of all ranks' counts; 0: any number
+  bool proxied = false;   // ranks are on several hosts, and a proxy moves what goes between them
+  int kernelsAtOnce = 0;  // on the device, as the communicator has it that this one comes of; 0: of none
 };
 
 // Collective over the membership. Ranks that cannot go on say why, and then none does. GPUs that cannot reach

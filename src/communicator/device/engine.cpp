@@ -75,13 +75,15 @@ Status DeviceEngine::opens(std::function<bool()> watch) {
   const int ranks = self_.ranks();
   const Config& config = self_.config();
   DeviceConnections connections;
-  STRETTO_TRY(connectDevices(
-      plane_.membership(),
-      {rank, ranks, config.device, initTimeout.value(), config.mostBlocks, plane_.isSpread()}, connections));
+  STRETTO_TRY(connectDevices(plane_.membership(),
+                             {rank, ranks, config.device, initTimeout.value(), config.mostBlocks,
+                              plane_.isSpread(), config.kernelsAtOnce},
+                             connections));
   if (!connections.apart.empty()) {
     connections_.apart = std::move(connections.apart);
     return kOkStatus;
   }
+  kernelsAtOnce_ = connections.kernelsAtOnce;
   STRETTO_TRY(describe(connections.shape, connections.gpus, plans_.machine()));
   plans_.machine().fewBlocks = connections.fewBlocks;
   auto side = DeviceSide::create(std::move(connections), connections_, rank, ranks,

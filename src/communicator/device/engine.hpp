@@ -8,6 +8,7 @@
 // Threads: the one whose turn it is, but for watchdog().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,6 +46,8 @@ class DeviceEngine {
   Status opens(std::function<bool()> watch);
   // Kernels may still run: what they use is freed when that is over.
   void closes();
+  // That may run on this rank's device, of all ranks there; 0 before it is open. Any thread.
+  int kernelsAtOnce() const { return kernelsAtOnce_.load(std::memory_order_relaxed); }
   bool isOpen() const { return watchdog_.side() != nullptr; }
   DeviceSide& side() const { return *watchdog_.side(); }
   LaunchWatchdog& watchdog() { return watchdog_; }
@@ -83,6 +86,7 @@ class DeviceEngine {
   Journal& journal_;
   Plans& plans_;
   Connections& connections_;
+  std::atomic<int> kernelsAtOnce_{0};
   LaunchWatchdog watchdog_;
   Together together_;  // of the group that runs
 };

@@ -99,8 +99,14 @@ stretto::cuda::Shape proxiedShape(int ranks, int wantedChannels) {
   return shape;
 }
 
-int residentFor(int residentBlocks, int sharers) {
-  return std::max(1, residentBlocks / std::max(1, sharers));
+int kernelsAtOnce(int sharing, int sharers) {
+  constexpr int kUsual = 8;
+  if (sharing == 0) return sharers;
+  return sharing == 1 ? std::max(kUsual, 2 * sharers) : std::max(sharing, sharers);
+}
+
+int residentFor(int residentBlocks, int kernels) {
+  return std::max(1, residentBlocks / std::max(1, kernels));
 }
 
 }  // namespace stretto::communicator

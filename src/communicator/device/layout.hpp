@@ -23,8 +23,14 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels);
 // links, and nothing else.
 stretto::cuda::Shape proxiedShape(int ranks, int wantedChannels);
 
-// The blocks that a rank may have when `sharers` ranks, this one included, are on its device: those of all of
-// them must be resident at once, because they wait for each other. At least 1.
-int residentFor(int residentBlocks, int sharers);
+// How many kernels that wait for peers, of all communicators, may run at once on a device that `sharers`
+// ranks of this one are on. `sharing` is STRETTO_SHARED_DEVICE.
+//   0: ranks share no device: `sharers`, which is 1.
+//   1: nobody has counted the kernels of other communicators there: two for each rank, and at least eight.
+//   more: the user has counted them: that number, and at least `sharers`.
+int kernelsAtOnce(int sharing, int sharers);
+// The blocks that each of them may have: those of all must be resident, because they wait for each other, and
+// one that waits keeps its multiprocessor. At least 1.
+int residentFor(int residentBlocks, int kernels);
 
 }  // namespace stretto::communicator

@@ -33,7 +33,7 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   setup.ranks = ranks;
   setup.shape = connections.shape;
   setup.timeoutSeconds = limits.timeoutSeconds;
-  setup.sharedDevice = connections.shared;
+  setup.sharedDevice = connections.mayShare;
   setup.residentBlocks = connections.residentBlocks;
   auto engine = executors::cuda::Engine::create(setup);
   if (!engine.ok()) return engine.status();

@@ -42,7 +42,7 @@ class KernelEngine final : public Engine {
  public:
   explicit KernelEngine(const Setup& setup)
       : setup_(setup),
-        places_(setup.shape),
+        regions_(setup.shape),
         copies_(setup.device, setup.rank, setup.ranks),
         signals_(setup_) {}
   ~KernelEngine() override;
@@ -64,7 +64,7 @@ class KernelEngine final : public Engine {
   KernelCounts finished() const override;
   Status wantStamps() override;
   Launched lastLaunch() const override { return launched_; }
-  Launched lastOf(size_t place) const override { return together_[place]; }
+  Launched lastOf(size_t index) const override { return together_[index]; }
   Launched lastTransfers(int peer, bool isSend) const override;
   size_t takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) override;
 
@@ -101,7 +101,7 @@ class KernelEngine final : public Engine {
   };
 
   const Setup setup_;
-  const stretto::cuda::Places places_;
+  const stretto::cuda::Regions regions_;
   ChannelState* channels_ = nullptr;
   std::byte* windows_[kMaxRanks] = {};  // by rank, once they are known
   std::byte** windowsThere_ = nullptr;  // a copy, in device memory
@@ -165,7 +165,7 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   std::copy_n(windows_, Context::kAtHand, context.windows);
   context.allWindows = windowsThere_;
   context.shape = setup_.shape;
-  context.places = places_;
+  context.regions = regions_;
   context.channels = channels_;
   context.control = reinterpret_cast<Control*>(control_.device);
   context.stamps = reinterpret_cast<Stamps*>(stamps_.device);
@@ -213,7 +213,7 @@ Status KernelEngine::scaleInput(const Launch& launch, Arguments& arguments, void
   scale.type = arguments.reduce.type;
   scale.from = arguments.send;
   scale.bytes = arguments.bytes() * blocksSent(launch.collective, setup_.ranks);
-  scale.place = static_cast<const uint8_t*>(launch.scalarPlace);
+  scale.pointer = static_cast<const uint8_t*>(launch.scalarPlace);
   std::memcpy(scale.scalar, launch.scalar, sizeof scale.scalar);
   scale.to = arguments.receive;
   if (launch.collective != Collective::kAllReduce) {
@@ -255,12 +255,12 @@ Status KernelEngine::launchNormOf(const Arguments& sums, NormArguments norm, cud
   return enqueueKernel(kernel.normed, Size{blocks, threads}, stream, Context{}, all, norm);
 }
 
-// By any all-reduce, whose sums have memory of their own where there is no place for them.
+// By any all-reduce, whose sums have memory of their own where no buffer of the call can hold them.
 Status KernelEngine::launchNormApart(const Launch& launch, cudaStream_t stream) {
   STRETTO_TRY(loadNorms(kindOf(launch.arguments.reduce)));
   NormArguments norm = *launch.arguments.norm;
   void* scratch = nullptr;
-  std::byte* sums = placeOfSums(norm);
+  std::byte* sums = bufferForSums(norm);
   if (sums == nullptr) {
     STRETTO_TRY(
         check(cudaMallocAsync(&scratch, launch.arguments.bytes(), stream), "allocating memory for sums"));
@@ -393,9 +393,9 @@ Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHand
   }
   const uint64_t before = launched_.number;
   STRETTO_TRY(launchKernel(kernel.fused, size, static_cast<cudaStream_t>(stream), contextFor(0, 0), fused));
-  for (size_t place = 0; place < launches.size(); ++place) {
-    const int channels = std::clamp(kMostStamps - launches[place].firstChannel, 0, launches[place].blocks);
-    together_[place] = {before + 1 + place, channels, stamps_.host == nullptr ? 0 : channels, 1};
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const int channels = std::clamp(kMostStamps - launches[i].firstChannel, 0, launches[i].blocks);
+    together_[i] = {before + 1 + i, channels, stamps_.host == nullptr ? 0 : channels, 1};
   }
   launched_ = together_[launches.size() - 1];
   return kOkStatus;

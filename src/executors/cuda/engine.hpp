@@ -30,7 +30,7 @@ struct Setup {
   int ranks = 1;
   stretto::cuda::Shape shape;  // of every rank's window
   double timeoutSeconds = 0;   // of a wait in a kernel
-  bool sharedDevice = false;   // other ranks of this communicator run on the same device
+  bool sharedDevice = false;   // other ranks, of any communicator, may run on the same device
   int residentBlocks = 1;      // that a rank may count on, the least of all ranks
 
   // Of a channel's Lamport lines, bytes.
@@ -119,7 +119,7 @@ class Engine {
   // order; peers may launch them in another number of launches. `mayShare`: whether it may be among several,
   // and in channels that do not begin at 0; the same on all ranks. `joins`: whether `next`, which may share,
   // may do so with those before it, which may be none; that depends on this rank's buffers. To each its own
-  // lastLaunch(): lastOf(), by its place among them.
+  // lastLaunch(): lastOf(), by its index among them.
   virtual bool mayShare(const Launch& launch) const = 0;
   virtual bool joins(std::span<const Launch> before, const Launch& next) const = 0;
   virtual Status launchTogether(std::span<const Launch> launches, StreamHandle stream) = 0;
@@ -156,7 +156,7 @@ class Engine {
   };
   virtual Launched lastLaunch() const = 0;
   // One of those that were launched together last.
-  virtual Launched lastOf(size_t place) const = 0;
+  virtual Launched lastOf(size_t index) const = 0;
   // If it was of transfers, as far as it moves the messages of one peer and direction.
   virtual Launched lastTransfers(int peer, bool isSend) const = 0;
   // Queues of messages have equally many blocks, one queue's after the other's; the first of all leave

@@ -51,7 +51,7 @@ __device__ Arguments shareOf(const Arguments& all, unsigned first = 0) {
 }
 
 // An all-reduce with RMSNorm: shares are whole tokens. Where a block's tokens lie is computed where it is
-// used, from the parameters: nine places that are kept would be eighteen registers.
+// used, from the parameters: nine addresses that are kept would be eighteen registers.
 template <typename Code, typename Backend, int mostThreads>
 __global__ void __launch_bounds__(mostThreads, 1)
     normed(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
@@ -280,11 +280,11 @@ class RowKernels {
     add<Cuda<Reducer, LamportFormat, 8>, kLineThreads / 2, kFuses>(Fit::kEight);
   }
   // Warp chunks are for bandwidth: registers rather than shared memory. Among several peers four warps a
-  // stage have two places each in the shortest rings; more of them would wait for one another, and spill.
+  // stage have two chunks each in the shortest rings; more of them would wait for one another, and spill.
   void addWarpChunks() {
     constexpr int kThreads = (kIsTwoShot ? 3 : 2) * 128;
     // Between two ranks the warps of a stage share half a ring evenly (pipelineOfWarps), so their number is a
-    // power of two, as that of the places is.
+    // power of two, as that of the chunks is.
     static_assert(std::has_single_bit(static_cast<unsigned>(kChunkThreads / 2 / 32)));
     add<Cuda<Reducer, WarpChunkFormat>, kThreads>(Fit::kAny);
     if constexpr (kServesPairs) {

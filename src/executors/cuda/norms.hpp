@@ -38,8 +38,8 @@ inline int threadsOf(const WholeTokens& tokens) {
 // Between ranks so many more, which exchange the tags.
 inline constexpr int kTagThreads = 32;
 
-// Where the user wants them, or a place that is written after they have been read; null: there is none.
-inline std::byte* placeOfSums(const NormArguments& norm) {
+// Where the user wants them, or a buffer that is written after they have been read; null: there is none.
+inline std::byte* bufferForSums(const NormArguments& norm) {
   if (norm.reduced != nullptr) return norm.reduced;
   if (norm.normalised != nullptr) return norm.normalised;
   return norm.residualOut != norm.residual ? norm.residualOut : nullptr;

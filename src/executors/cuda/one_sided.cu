@@ -97,10 +97,10 @@ Status Signals::begin() {
 }
 
 uint64_t* Signals::counter(int receiver, int sender, uint32_t number, std::byte* const* windows) const {
-  std::byte* const place =
+  std::byte* const counter =
       receiver == sender ? at(2 * setup_.ranks, number)
                          : windows[receiver] + setup_.shape.signalsBegin() + Shape::signalAt(sender, number);
-  return reinterpret_cast<uint64_t*>(place);
+  return reinterpret_cast<uint64_t*>(counter);
 }
 
 Put Signals::put(const DeviceSignal& signal, std::byte* const* windows) const {

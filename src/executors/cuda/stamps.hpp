@@ -23,7 +23,7 @@ inline size_t takeFrom(stretto::cuda::Stamps& rings, std::array<uint64_t, Engine
   for (int block = 0; block < Stamps::kBlocks; ++block) {
     uint64_t& before = seen[static_cast<size_t>(block)];
     while (taken < stamps.size()) {
-      Stamp& stamp = rings.of[block][(before + 1) % Stamps::kPlaces];
+      Stamp& stamp = rings.of[block][(before + 1) % Stamps::kEntries];
       const uint64_t number = std::atomic_ref(stamp.queue.number).load(std::memory_order_acquire);
       if (number <= before) break;
       bool whole = true;

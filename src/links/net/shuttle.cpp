@@ -32,13 +32,17 @@ constexpr size_t padded(size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-int placeAt(int owner, int source) {
+int indexAt(int owner, int source) {
   return source - (source > owner ? 1 : 0);
 }
 
+}  // namespace
+
 // One link's part of one channel of a window, or of the stand-in for one: the ring that is filled there, and
 // the credits for what goes the other way.
-struct Half {
+struct Shuttle::Half {
+  static Half of(std::byte* window, const stretto::cuda::Shape& shape, int channel, int place);
+
   std::byte* chunks = nullptr;
   std::byte* flags = nullptr;
   std::byte* credits = nullptr;
@@ -50,7 +54,8 @@ struct Half {
   std::byte* credit(uint64_t place) const { return credits + place * sizeof(Mailbox); }
 };
 
-Half halfOf(std::byte* window, const stretto::cuda::Shape& shape, int channel, int place) {
+Shuttle::Half Shuttle::Half::of(std::byte* window, const stretto::cuda::Shape& shape, int channel,
+                                int place) {
   Half half;
   half.chunkBytes = shape.layout.linkChunk;
   half.chunks = window + shape.deepBegin(channel) + shape.layout.linkChunksOf(place);
@@ -58,8 +63,6 @@ Half halfOf(std::byte* window, const stretto::cuda::Shape& shape, int channel, i
   half.credits = window + shape.nearBegin(channel) + shape.layout.warpChunkCredit(place, 0);
   return half;
 }
-
-}  // namespace
 
 // What travels of a chunk, before its bytes; or of a credit.
 struct Shuttle::Record {
@@ -132,8 +135,8 @@ Shuttle::Shuttle(Config config) : config_(std::move(config)) {
     link->peer = peer;
     for (int channel = config_.first; channel < config_.shape.channels; channel += config_.step) {
       Link::Channel& added = link->channels.emplace_back();
-      added.out = halfOf(window(peer), config_.shape, channel, placeAt(peer, config_.rank));
-      added.in = halfOf(window(config_.rank), config_.shape, channel, placeAt(config_.rank, peer));
+      added.out = Half::of(window(peer), config_.shape, channel, indexAt(peer, config_.rank));
+      added.in = Half::of(window(config_.rank), config_.shape, channel, indexAt(config_.rank, peer));
       for (uint64_t place = 0; place < kPlaces; ++place) added.next[place] = added.expected[place] = place;
       added.creditOut.fill(0);
       added.creditIn.fill(0);

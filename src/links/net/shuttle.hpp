@@ -49,6 +49,7 @@ class Shuttle {
   int brokenFor(double seconds, std::string& words) const;
 
  private:
+  struct Half;
   struct Record;
   struct Link;
   struct Found;

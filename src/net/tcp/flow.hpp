@@ -13,6 +13,9 @@
 
 namespace stretto::net::tcp {
 
+// Calls of progress(), after which it looks at every flow, also at those that it waits for nothing from.
+inline constexpr uint64_t kLookAtAllEvery = 16;
+
 // One that has proved to be of the peer.
 struct Joined {
   ByteStream stream;

@@ -17,8 +17,7 @@ constexpr size_t kStagedByHelper = 2 * sizeof(Frame);
 constexpr int kPullsOfOne = 8;  // in a call; then other connections have their turn
 // Of each of several flows: the sender, which waits for what is confirmed, hears of it soon.
 constexpr int kPullsOfEach = 2;
-constexpr uint64_t kLookAtAllEvery = 16;  // calls
-constexpr int kSmallUntilQuiet = 16;      // small messages in a row, after which receives are not told of
+constexpr int kSmallUntilQuiet = 16;  // small messages in a row, after which receives are not told of
 
 }  // namespace
 

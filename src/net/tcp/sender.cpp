@@ -14,7 +14,6 @@ namespace stretto::net::tcp {
 namespace {
 
 constexpr int kPassesPerCall = 8;               // of one frame a flow; then others have their turn
-constexpr uint64_t kLookAtAllEvery = 16;        // calls
 constexpr uint64_t kMeasureEvery = 20'000'000;  // nanoseconds
 constexpr int kMostMillisecondsOfClose = 100;
 

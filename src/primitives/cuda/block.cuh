@@ -41,7 +41,7 @@ struct LinksShared : BlockShared {
   ChunkCursors cursors[kMaxRanks][WindowLayout::kWarpChunkCredits / 2];
 };
 
-// The operation's place in its launch. Several share one in lines only: backends that live in memory are not
+// The operation's number in its launch. Several share one in lines only: backends that live in memory are not
 // made larger by it.
 struct OnlyOne {
   static constexpr uint32_t number = 0;

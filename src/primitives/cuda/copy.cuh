@@ -134,13 +134,13 @@ __device__ inline void copyBytes(std::byte* to, const std::byte* from, size_t by
     Pack pack[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const size_t place = at + static_cast<size_t>(i) * step;
-      if (place < packs) pack[i] = loadPack(from + place * sizeof(Pack));
+      const size_t index = at + static_cast<size_t>(i) * step;
+      if (index < packs) pack[i] = loadPack(from + index * sizeof(Pack));
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const size_t place = at + static_cast<size_t>(i) * step;
-      if (place < packs) storePack(to + place * sizeof(Pack), pack[i]);
+      const size_t index = at + static_cast<size_t>(i) * step;
+      if (index < packs) storePack(to + index * sizeof(Pack), pack[i]);
     }
   }
   if (packs * sizeof(Pack) != bytes) copyUnits(to, from, packs * sizeof(Pack), bytes, thread, threads);
@@ -172,16 +172,16 @@ class SideBySide {
       for (int i = 0; i < kCopies; ++i) {
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
-          const size_t place = at + static_cast<size_t>(j) * step;
-          if (place < packs[i]) pack[i][j] = loadPack(from_[i] + place * sizeof(Pack));
+          const size_t index = at + static_cast<size_t>(j) * step;
+          if (index < packs[i]) pack[i][j] = loadPack(from_[i] + index * sizeof(Pack));
         }
       }
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
-          const size_t place = at + static_cast<size_t>(j) * step;
-          if (place < packs[i]) storePack(to_[i] + place * sizeof(Pack), pack[i][j]);
+          const size_t index = at + static_cast<size_t>(j) * step;
+          if (index < packs[i]) storePack(to_[i] + index * sizeof(Pack), pack[i][j]);
         }
       }
     }

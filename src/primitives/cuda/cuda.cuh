@@ -49,7 +49,7 @@ class Cuda {
       : context_(context),
         shared_(shared),
         rank_(context.rank),
-        nearBegin_(size_t{context.places.bytes} * static_cast<uint32_t>(channel)),
+        nearBegin_(size_t{context.regions.bytes} * static_cast<uint32_t>(channel)),
         ownNear_(window(context.rank) + nearBegin_),
         warpChunksBegin_(context.shape.warpChunksBegin(channel)),
         deepBegin_(context.shape.deepBegin(channel)),
@@ -115,7 +115,7 @@ class Cuda {
   // Instead of end(), of one of several operations of a launch: each lies between take() and leave(), all of
   // them between begin() and the kernel's end. Every thread comes to both. leave() says the same to the whole
   // block: true when this operation or one before it was given up, so that the next ones must not run.
-  // `number`: its place in the launch. `firstChannel`: of those that have part in it. `isFirst`: of this
+  // `number`: its number in the launch. `firstChannel`: of those that have part in it. `isFirst`: of this
   // block.
   __device__ void take(const Called& called, uint32_t number, uint32_t firstChannel,
                        bool isFirst) requires(!Format::kWarpChunks);
@@ -174,13 +174,13 @@ class Cuda {
     return Format::lineBytes(layout());
   }
 
-  // Places: as Host's, in this block's channel.
+  // Mailboxes: as Host's, in this block's channel.
   __device__ Mailbox* mailboxAt(int peer, Phase phase) const {
     return mailbox((kRanks == 2 ? peerNear_[0] : near(peer, 0)) +
-                   mailboxOffset(slotOfEpoch(), phase, placeAt(peer, rank())));
+                   mailboxOffset(slotOfEpoch(), phase, indexAt(peer, rank())));
   }
   __device__ const Mailbox* mailboxFrom(int source, Phase phase) const {
-    return mailbox(ownNear_ + mailboxOffset(slotOfEpoch(), phase, placeAt(rank(), source)));
+    return mailbox(ownNear_ + mailboxOffset(slotOfEpoch(), phase, indexAt(rank(), source)));
   }
 
   // The verbs.
@@ -282,12 +282,13 @@ class Cuda {
       putLinesAllAt(coop, phase, linesForBytes<Format>(most), part);
     }
   }
-  template <typename Place>
-  __device__ Status readLinesAll(Coop coop, Phase phase, size_t most, Place place) requires(Has::kFansLines) {
+  template <typename Target>
+  __device__ Status readLinesAll(Coop coop, Phase phase, size_t most,
+                                 Target target) requires(Has::kFansLines) {
     if constexpr (Format::kWarpChunks) {
-      readWarpChunkAll(phase, place);
+      readWarpChunkAll(phase, target);
     } else if (coop.rank() < coop.size()) {
-      readLinesAllAt(coop, phase, linesForBytes<Format>(most), place);
+      readLinesAllAt(coop, phase, linesForBytes<Format>(most), target);
     }
     return failed_ ? Status{Code::kRemote} : Status{};
   }
@@ -313,9 +314,9 @@ class Cuda {
   __device__ Status receiveWarpChunks(int peer, std::byte* to, size_t bytes);
 
   // A link, by one warp (algorithms/link_channel.hpp).
-  __device__ Status acquireLink(int peer, size_t bytes, std::byte*& place) requires(Format::kLinks);
+  __device__ Status acquireLink(int peer, size_t bytes, std::byte*& data) requires(Format::kLinks);
   __device__ void publishLink(int peer) requires(Format::kLinks);
-  __device__ Status awaitLink(int peer, const std::byte*& place) requires(Format::kLinks);
+  __device__ Status awaitLink(int peer, const std::byte*& data) requires(Format::kLinks);
   __device__ void releaseLink(int peer) requires(Format::kLinks);
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
@@ -335,8 +336,8 @@ class Cuda {
     const int sum = rank() + step;
     return sum < ranks() ? sum : sum - ranks();
   }
-  // Windows have room for peers only: the place of `source` in the window of `owner`.
-  __device__ static int placeAt(int owner, int source) {
+  // Windows have room for peers only: the index of `source` in the window of `owner`.
+  __device__ static int indexAt(int owner, int source) {
     if constexpr (kRanks == 2) return 0;
     return source - (source > owner ? 1 : 0);
   }
@@ -371,15 +372,14 @@ class Cuda {
     return static_cast<uint32_t>(epoch_) & (layout().slots - 1);
   }
   // Of one source's lines of this epoch. Pairs have one phase and one source.
-  __device__ uint32_t linePlace(Phase phase, int source) const {
-    const uint32_t slot =
-        Format::kPlaces != 0 ? static_cast<uint32_t>(epoch_) % Format::kPlaces : slotOfEpoch();
+  __device__ uint32_t lineOffset(Phase phase, int source) const {
+    const uint32_t slot = Format::kSets != 0 ? static_cast<uint32_t>(epoch_) % Format::kSets : slotOfEpoch();
     uint32_t index = slot;
     if constexpr (kRanks != 2) {
       index = (slot * layout().linePhases + static_cast<uint32_t>(phase)) * layout().ranks +
               static_cast<uint32_t>(source);
     }
-    return Format::begin(context_.places) + index * Format::region(layout());
+    return Format::begin(context_.regions) + index * Format::region(layout());
   }
   // And a peer's word to a rank about this epoch.
   __device__ size_t mailboxOffset(uint32_t slot, Phase phase, int source) const {
@@ -387,12 +387,12 @@ class Cuda {
     return layout().mailbox(slot, phase, source);
   }
   __device__ std::byte* linesOf(int owner, Phase phase, int source) const {
-    return near(owner, linePlace(phase, placeAt(owner, source)));
+    return near(owner, lineOffset(phase, indexAt(owner, source)));
   }
   // This rank's at the peer `step` further: a constant, wherever `step` is one.
   __device__ std::byte* linesAt(int step, Phase phase) const {
     return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) +
-           linePlace(phase, placeAt(peerAt(step), rank()));
+           lineOffset(phase, indexAt(peerAt(step), rank()));
   }
   // Whether this block compares the tag of an operation in Lamport lines with its peers'. Lamport lines have
   // no room for a tag, so it goes through a mailbox beside them.
@@ -431,11 +431,11 @@ class Cuda {
   __device__ bool awaitParts(Pack (&got)[kSources][kLines], const std::byte* const (&lines)[kSources],
                              uint64_t flag, int first, const LinePart<Format> (&parts)[kLines], int lane);
   __device__ WarpChunkRing warpChunksOf(int owner, Phase phase, int source) const {
-    return {window(owner) + warpChunksBegin_ + layout().warpChunksOf(phase, placeAt(owner, source)),
+    return {window(owner) + warpChunksBegin_ + layout().warpChunksOf(phase, indexAt(owner, source)),
             layout().warpChunks, layout().warpChunkBytes};
   }
   __device__ WarpChunkRing linkChunksOf(int owner, int source) const {
-    return {deep(owner, layout().linkChunksOf(placeAt(owner, source))), layout().linkWarpChunks,
+    return {deep(owner, layout().linkChunksOf(indexAt(owner, source))), layout().linkWarpChunks,
             layout().linkChunk};
   }
   __device__ void putWarpChunk(const WarpChunkRing& ring, uint64_t number, uint64_t flag,
@@ -452,12 +452,12 @@ class Cuda {
   __device__ bool awaitRead(Phase phase);
   __device__ void markRead(Phase phase) const;
   __device__ uint64_t* readMarkOf(int owner, Phase phase, int reader) const {
-    const uint64_t place = epoch_ & (layout().warpChunks - 1);
+    const uint64_t index = epoch_ & (layout().warpChunks - 1);
     return reinterpret_cast<uint64_t*>(window(owner) + warpChunksBegin_ +
-                                       layout().readMark(phase, placeAt(owner, reader), place));
+                                       layout().readMark(phase, indexAt(owner, reader), index));
   }
   // Where this epoch's warp chunks of a phase lie in every window; the same as operands of a reduction, with
-  // `own` in this rank's place; and at `only`, or at all peers, as where its result goes: to `to` as well.
+  // `own` for this rank; and at `only`, or at all peers, as where its result goes: to `to` as well.
   __device__ Parts warpChunkRow(Phase phase) const;
   __device__ auto operandsIn(const Parts& row, const std::byte* own) const;
   __device__ auto targetsIn(const Parts& row, std::byte* to, int only = -1) const;
@@ -468,8 +468,8 @@ class Cuda {
   __device__ void flagWarpChunkAll(Phase phase) const;
   template <typename Part>
   __device__ void putWarpChunkAll(Phase phase, Part part);
-  template <typename Place>
-  __device__ void readWarpChunkAll(Phase phase, Place place);
+  template <typename Target>
+  __device__ void readWarpChunkAll(Phase phase, Target target);
   template <typename... Stages>
   __device__ Status pipelineOfWarps(size_t chunks, Stages... stages);
   template <typename... Stages>
@@ -496,11 +496,11 @@ class Cuda {
   __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
     return (threadIdx.x / kWarp - cursor) % Format::kLinkWarps;
   }
-  // Where a receiver says that it has read what was in the place of a warp chunk of its link.
+  // Where a receiver says that it has read the warp chunk that had the same index in the ring of its link.
   __device__ const Mailbox* creditFrom(int receiver, uint64_t number) const {
-    return mailbox(near(rank(), layout().warpChunkCredit(placeAt(rank(), receiver), number)));
+    return mailbox(near(rank(), layout().warpChunkCredit(indexAt(rank(), receiver), number)));
   }
-  __device__ bool awaitPlace(int peer, uint64_t number);
+  __device__ bool awaitRoom(int peer, uint64_t number);
   // By the thread that then says that the warp chunk is there: how many bytes it holds, if somebody asks.
   __device__ void noteSize(const WarpChunkRing& ring, uint64_t number, size_t bytes) const {
     if (layout().linkSizes != 0 && threadIdx.x % kWarp == 0) storeRelaxed64(ring.size(number), bytes);
@@ -515,8 +515,8 @@ class Cuda {
                               const UnitTarget& target);
   template <typename Part>
   __device__ void putLinesAllAt(Coop coop, Phase phase, uint32_t lines, Part part);
-  template <typename Place>
-  __device__ void readLinesAllAt(Coop coop, Phase phase, uint32_t lines, Place place);
+  template <typename Target>
+  __device__ void readLinesAllAt(Coop coop, Phase phase, uint32_t lines, Target target);
   template <int kSources>
   __device__ void linesFrom(int first, Phase phase, const std::byte* (&lines)[kSources]) const;
   template <int kLines, int kSources, typename Take>

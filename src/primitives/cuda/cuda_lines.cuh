@@ -111,7 +111,11 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     // One kind of thread reports. If any thread has seen this epoch with another tag, those threads report
     // that. Otherwise the thread reports that holds the late line's flag; of Lamport lines, which have none,
     // all may.
-    const bool anyDiffers = __any_sync(kAll, differs());
+    // Lamport lines have no tag, so nothing differs, and there must be no vote. nvcc 13.0 moved a vote with a
+    // constant predicate into the branch below, which only threads with a late line enter. They then waited
+    // for ever for the other threads of the warp (docs/results/2026-11-29-one-gpu).
+    bool anyDiffers = false;
+    if constexpr (!Format::kLamport) anyDiffers = __any_sync(kAll, differs());
     const bool knows = late >= 0 && (Format::kLamport || holdsFlag<Format>(lane));
     if (knows && !failed_ && differs() == anyDiffers) {
       report(anyDiffers          ? Code::kInvalidUsage
@@ -208,9 +212,9 @@ __device__ void Cuda<Reducer, Format, kRanks>::putLinesAllAt(Coop coop, Phase ph
 }
 
 template <typename Reducer, typename Format, int kRanks>
-template <typename Place>
+template <typename Target>
 __device__ void Cuda<Reducer, Format, kRanks>::readLinesAllAt(Coop coop, Phase phase, uint32_t lines,
-                                                              Place place) {
+                                                              Target target) {
   forEachBatch<Format, 1>(lines, coop.rank(), coop.size(), [&](const auto& parts, int lane) {
     for (int first = 0; first < ranks(); first += kPeersAtOnce) {
       const std::byte* from[kPeersAtOnce];
@@ -221,7 +225,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::readLinesAllAt(Coop coop, Phase p
       for (int s = 0; s < kPeersAtOnce; ++s) {
         if (from[s] == nullptr || !parts[0].inside) continue;
         if (Format::kLamport) eraseBatch(first + s, phase, parts);
-        const auto [to, bytes] = place(first + s);
+        const auto [to, bytes] = target(first + s);
         storeLineOf<Format>(UnitTarget(to, bytes), parts[0].unit, got[s][0], lane);
       }
     }

@@ -137,7 +137,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64
   const int block = static_cast<int>(blockIdx.x);
   if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
   const uint64_t number = ++context_.channels[block].stamped;
-  Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
+  Stamp& stamp = context_.stamps->of[block][number % Stamps::kEntries];
   storeRelaxed(&stamp.start, {shared_.began, number});
   storeRelaxed(&stamp.stop, {nanoseconds(), number});
   storeRelaxed(&stamp.launch, {context_.launch + place_.number, number});

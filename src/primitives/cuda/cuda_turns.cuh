@@ -72,7 +72,7 @@ __device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (
   }
 }
 
-// Places are used again by the round after the next, so a thread that writes there must know that the same
+// Lines are used again by the round after the next, so a thread that writes there must know that the same
 // thread of the peer has read, and erased, what was there. It learns that from lines that it has:
 //
 //   1. Let j count a thread's lines through all rounds of the operation. When the thread puts line j, it has
@@ -105,7 +105,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
                                                                          const Reducer& reducer, User user) {
   constexpr bool kShares = walk == Walk::kShare, kGathers = walk == Walk::kShards;
   constexpr int kSent = kShares ? 1 : kPeers;
-  const uint32_t begin = Format::begin(context_.places);
+  const uint32_t begin = Format::begin(context_.regions);
   PeerLines<kPeers> lines{.out = {}, .in = ownNear_ + begin, .region = shared_.given.region};
   const uint32_t gather = kPeers * lines.region;
   uint32_t apart = kRanks == 2 ? gather : kPhases * gather;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
     std::byte* near = peerNear_[i];
     if (kRanks != 2) keepAtHand(near);  // or the compiler would make an array of them, in memory
     if (coop_.rank() % kPeers == i) tagNear = near;
-    lines.out[i] = near + begin + placeAt(peerAt(i + 1), rank()) * lines.region;
+    lines.out[i] = near + begin + indexAt(peerAt(i + 1), rank()) * lines.region;
     keepAtHand(lines.out[i]);
     if (i < kSent) keepAtHand(user.sent[i].begin);
   }
@@ -133,15 +133,15 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
   if (isInside) user.load(ahead, cursor.line());
   keepAtHand(before);  // and not looked at any sooner
   epoch_ += before;
-  uint32_t place = static_cast<uint32_t>(epoch_) % Format::kPlaces * apart;
-  const auto put = [&] { lines.template put<Format>(place + cursor.at(), ahead); };
+  uint32_t roundBegin = static_cast<uint32_t>(epoch_) % Format::kSets * apart;
+  const auto put = [&] { lines.template put<Format>(roundBegin + cursor.at(), ahead); };
   if (isInside) put();
   const Mailbox* tagAt = nullptr;
   const uint32_t now = static_cast<uint32_t>(epoch_) & (slots - 1);  // slotOfEpoch(), by what is at hand
   if (coop_.rank() < kPeers && comparesTags())
-    storeRelaxed(tagNear + mailboxOffset(now, Phase::kScatter, placeAt(tagPeer, rank())), {epoch_, tag_});
+    storeRelaxed(tagNear + mailboxOffset(now, Phase::kScatter, indexAt(tagPeer, rank())), {epoch_, tag_});
   if (coop_.rank() < kWarp && comparesTags())
-    tagAt = mailbox(ownNear_ + mailboxOffset(now, Phase::kScatter, placeAt(rank(), tagPeer)));
+    tagAt = mailbox(ownNear_ + mailboxOffset(now, Phase::kScatter, indexAt(rank(), tagPeer)));
   Pack got[kPeers];
   // The line whose result is still to be had from its owner, and where that comes.
   uint32_t awaited = 0, awaitedAt = 0;
@@ -152,12 +152,12 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
     user.gather(awaited, got);
   };
   while (goesOn) {
-    const uint32_t here = cursor.line(), at = place + cursor.at();
+    const uint32_t here = cursor.line(), at = roundBegin + cursor.at();
     const bool reads = isInside;
     const Pack mine = kShares || !reads ? ahead[0] : user.kept.load(here);
     goesOn = cursor.next([&] {
       nextEpoch();
-      place = apart - place;
+      roundBegin = apart - roundBegin;
     });
     isInside = goesOn && !failed_ && cursor.isInside();
     if (isInside) user.load(ahead, cursor.line());

@@ -80,18 +80,18 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ auto Cuda<Reducer, Format, kRanks>::operandsIn(const Parts& row, const std::byte* own) const {
   const std::byte* const here = window(rank());
   return Computed{
-      [=, rank = rank()](int source) { return source == rank ? own : here + row.at(placeAt(rank, source)); }};
+      [=, rank = rank()](int source) { return source == rank ? own : here + row.at(indexAt(rank, source)); }};
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ auto Cuda<Reducer, Format, kRanks>::targetsIn(const Parts& row, std::byte* to, int only) const {
-  const Computed places{[=, this](int index) {
+  const Computed pushed{[=, this](int index) {
     const int peer = only < 0 ? peerAt(index + 1) : only;
-    return window(peer) + row.at(placeAt(peer, rank()));
+    return window(peer) + row.at(indexAt(peer, rank()));
   }};
   int count = only < 0 ? ranks() - 1 : only == rank() ? 0 : 1;
-  if (to == nullptr) to = places[--count];
-  return Targets{to, places, count};
+  if (to == nullptr) to = pushed[--count];
+  return Targets{to, pushed, count};
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -145,8 +145,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::putWarpChunkAll(Phase phase, Part
 }
 
 template <typename Reducer, typename Format, int kRanks>
-template <typename Place>
-__device__ void Cuda<Reducer, Format, kRanks>::readWarpChunkAll(Phase phase, Place place) {
+template <typename Target>
+__device__ void Cuda<Reducer, Format, kRanks>::readWarpChunkAll(Phase phase, Target target) {
   if (!awaitWarpChunkAll(phase)) return;
   for (int first = 1; first < ranks(); first += kPeersAtOnce) {
     SideBySide<kPeersAtOnce> copies;
@@ -154,7 +154,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::readWarpChunkAll(Phase phase, Pla
     for (int i = 0; i < kPeersAtOnce; ++i) {
       if (first + i >= ranks()) continue;
       const int peer = peerAt(first + i);
-      const auto [to, bytes] = place(peer);
+      const auto [to, bytes] = target(peer);
       copies.set(i, to, warpChunksOf(rank(), phase, peer).data(epoch_), bytes);
     }
     copies.run(static_cast<int>(threadIdx.x % kWarp), kWarp);
@@ -197,12 +197,12 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
   // Two ranks keep to half a ring instead of read marks, whatever kernel serves them: those for two and those
   // for any number walk the same rings.
   const bool halfRing = ranks() == 2;
-  const int places = static_cast<int>(layout().warpChunks) / 2;  // a warp fills one while the other is read
-  const int warps = std::min(coop_.count / kStages / kWarp, places);
+  const int most = static_cast<int>(layout().warpChunks) / 2;  // a warp fills one while another is read
+  const int warps = std::min(coop_.count / kStages / kWarp, most);
   const uint32_t ahead = halfRing ? layout().warpChunks / (2 * static_cast<uint32_t>(warps)) : ~0u;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int mine = warp / warps;
-  const int place = warp % warps;
+  const int inStage = warp % warps;
   const uint64_t before = epoch_;
   const Coop whole = coop_;
   if (threadIdx.x < BlockShared::kMostWarps * BlockShared::kMostStages) shared_.done[threadIdx.x] = 0;
@@ -210,9 +210,9 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
   coop_ = {warp * kWarp, kWarp, Threads::kOneWarp};
   Status status;
   uint32_t turn = 0;
-  for (size_t chunk = static_cast<size_t>(place); mine < kStages && chunk < chunks && status.ok();
+  for (size_t chunk = static_cast<size_t>(inStage); mine < kStages && chunk < chunks && status.ok();
        chunk += static_cast<size_t>(warps), ++turn) {
-    const int awaited = (mine == 0 ? kStages - 1 : mine - 1) * BlockShared::kMostWarps + place;
+    const int awaited = (mine == 0 ? kStages - 1 : mine - 1) * BlockShared::kMostWarps + inStage;
     const uint32_t needed = mine != 0 ? turn + 1 : turn + 1 > ahead ? turn + 1 - ahead : 0;
     // Bounded: the warp waited for ends by its own deadline, and says so.
     while (loadShared(shared_.done[awaited]) < needed && loadShared(shared_.failed) == 0) {
@@ -232,7 +232,8 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     }
     __syncwarp();
     fenceBlock();
-    if (threadIdx.x % kWarp == 0) storeShared(shared_.done[mine * BlockShared::kMostWarps + place], turn + 1);
+    if (threadIdx.x % kWarp == 0)
+      storeShared(shared_.done[mine * BlockShared::kMostWarps + inStage], turn + 1);
   }
   coop_ = whole;
   __syncthreads();
@@ -241,13 +242,13 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
 }
 
 // A message of a link, warp chunk by warp chunk; warps take turns, by the number that a warp chunk has on the
-// link. The sender's warp waits for the credit of the receiver's that had the same place in the ring before.
+// link. The sender's warp waits for the credit of the receiver's that had the same index in the ring before.
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::sendWarpChunks(int peer, const std::byte* from,
                                                                 size_t bytes) {
   const WarpChunkRing ring = linkChunksOf(peer, rank());
   forEachWarpChunk(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
-    if (!awaitPlace(peer, number)) return;
+    if (!awaitRoom(peer, number)) return;
     noteSize(ring, number, size);
     putWarpChunk(ring, number, warpChunkFlag(number), from + begin, size);
   });
@@ -264,9 +265,9 @@ __device__ Status Cuda<Reducer, Format, kRanks>::receiveWarpChunks(int peer, std
   return failed_ ? Status{Code::kRemote} : Status{};
 }
 
-// By the whole warp: true when the place of warp chunk `number` of a link is free.
+// By the whole warp: true when there is room for warp chunk `number` of a link.
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t number) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(int peer, uint64_t number) {
   const uint64_t owed = number < layout().linkWarpChunks ? 0 : number + 1 - layout().linkWarpChunks;
   const Mailbox* const credit = creditFrom(peer, number);
   WaitSoFar waiting;
@@ -280,18 +281,18 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t num
 // Relaxed, as in markRead().
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t number) const {
-  Mailbox* const credit = mailbox(near(sender, layout().warpChunkCredit(placeAt(sender, rank()), number)));
+  Mailbox* const credit = mailbox(near(sender, layout().warpChunkCredit(indexAt(sender, rank()), number)));
   __syncwarp();
   if (threadIdx.x % kWarp == 0) storeRelaxed(credit, {number + 1, tag_});
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer, size_t bytes,
-                                                             std::byte*& place) requires(Format::kLinks) {
+                                                             std::byte*& data) requires(Format::kLinks) {
   const uint64_t number = cursors(peer).sent;
   const WarpChunkRing ring = linkChunksOf(peer, rank());
-  place = ring.data(number);
-  if (!awaitPlace(peer, number)) return Status{Code::kRemote};
+  data = ring.data(number);
+  if (!awaitRoom(peer, number)) return Status{Code::kRemote};
   noteSize(ring, number, bytes);
   return {};
 }
@@ -309,10 +310,10 @@ __device__ void Cuda<Reducer, Format, kRanks>::publishLink(int peer) requires(Fo
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::awaitLink(int peer,
-                                                           const std::byte*& place) requires(Format::kLinks) {
+                                                           const std::byte*& data) requires(Format::kLinks) {
   const WarpChunkRing ring = linkChunksOf(rank(), peer);
   const uint64_t number = cursors(peer).received;
-  place = ring.data(number);
+  data = ring.data(number);
   return awaitWarpChunk(peer, ring.flag(number), warpChunkFlag(number)) ? Status{} : Status{Code::kRemote};
 }
 

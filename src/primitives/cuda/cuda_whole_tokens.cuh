@@ -27,7 +27,7 @@ class WholeTokensCuda : public Cuda<Reducer, WholeTokenFormat, kRanks> {
   using Part = LinePart<WholeTokenFormat>;
   using Parts = Part[WholeTokens::kPacks];
 
-  __device__ static void find(Parts& parts, const Token& tokens, uint32_t packs, uint32_t place,
+  __device__ static void find(Parts& parts, const Token& tokens, uint32_t packs, uint32_t index,
                               bool isThere);
   __device__ void exchange(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many);
   __device__ void deal(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many);
@@ -60,14 +60,14 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::run(const WholeTokens&
   this->end();
 }
 
-// Of the token at a place of the lines.
+// Of the token that has that index in the lines.
 template <typename Reducer, bool kPlain, int kRanks>
 __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::find(Parts& parts, const Token& tokens,
-                                                               uint32_t packs, uint32_t place, bool isThere) {
+                                                               uint32_t packs, uint32_t index, bool isThere) {
 #pragma unroll
   for (int turn = 0; turn < static_cast<int>(WholeTokens::kPacks); ++turn) {
     parts[turn] =
-        tokenLine<WholeTokenFormat>(place * packs, tokens.pack(turn), isThere && tokens.isInside(turn));
+        tokenLine<WholeTokenFormat>(index * packs, tokens.pack(turn), isThere && tokens.isInside(turn));
   }
 }
 
@@ -117,35 +117,35 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::deal(const WholeTokens
   const auto begin = [&](int owner) { return std::min(many, static_cast<uint32_t>(owner) * most); };
   Parts parts;
   // The team's part of a share, of which the first of all tells that there is none.
-  const auto findShare = [&](int owner, uint32_t place) {
+  const auto findShare = [&](int owner, uint32_t index) {
     const uint32_t share = std::min(most, many - begin(owner));
-    find(parts, tokens, all.packs, place, place < share);
+    find(parts, tokens, all.packs, index, index < share);
     if (share == 0 && threadIdx.x == 0) parts[0] = tokenLine<WholeTokenFormat>(0, 0, true);
     return share;
   };
 #pragma unroll 1
   for (int step = 1; step < this->ranks(); ++step) {
     const int owner = this->peerAt(step);
-    uint32_t place = team, share;
+    uint32_t index = team, share;
 #pragma unroll 1
     do {
       Packs given = {};
-      share = findShare(owner, place);
-      tokens.load(given, all.input, first + begin(owner) + place, place < share);
+      share = findShare(owner, index);
+      tokens.load(given, all.input, first + begin(owner) + index, index < share);
       this->putBatch(this->linesAt(step, Phase::kScatter), 0, given, parts, lane);
-    } while ((place += teams) < share);
+    } while ((index += teams) < share);
   }
 #pragma unroll 1
   for (int step = 0; step < this->ranks(); ++step) {
     const int owner = step == 0 ? this->rank() : this->peerAt(this->ranks() - step);
-    uint32_t place = team, share;
+    uint32_t index = team, share;
 #pragma unroll 1
     do {
       Packs own = {}, sum = {};
       typename Token::Given given;
-      share = findShare(owner, place);
-      const uint32_t token = first + begin(owner) + place;
-      const bool isThere = place < share;
+      share = findShare(owner, index);
+      const uint32_t token = first + begin(owner) + index;
+      const bool isThere = index < share;
       tokens.load(own, all.input, token, isThere && step == 0);
       tokens.load(given, token, isThere);
       if (step == 0) {
@@ -157,7 +157,7 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::deal(const WholeTokens
         take(owner, Phase::kGather, parts, lane, sum);
       }
       tokens.finish(token, isThere, sum, given);
-    } while ((place += teams) < share);
+    } while ((index += teams) < share);
   }
 }
 

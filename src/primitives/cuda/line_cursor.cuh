@@ -30,7 +30,7 @@ class LineCursor {
   __device__ bool begins() const { return begin_ < step_ && first_ < end_; }
   __device__ uint32_t line() const { return first_ + lane_; }
   __device__ bool isInside() const { return line() < end_; }
-  // Where it lies, in bytes from the begin of its round's place.
+  // Where it lies, in bytes from the begin of its round's lines.
   __device__ uint32_t at() const { return (place_ + lane_) * static_cast<uint32_t>(sizeof(Pack)); }
   __device__ bool isToFence() const { return untilFence_ == 0; }
   // False: there is none. `endsRound()` is called before the next that is of another round.

@@ -32,9 +32,9 @@ struct AnyFormat {
   static constexpr bool kNorms = false;
   static constexpr bool kWhole = false;
   static constexpr int kLinkWarps = 1;
-  static constexpr uint32_t kPlaces = 0;  // that lines take turns in, if not as many as slots
-  static constexpr int kAtOnce = 2;       // lines that a thread puts or reads at once,
-  static constexpr int kPairLines = 2;    // or reduces, between two ranks; both measured
+  static constexpr uint32_t kSets = 0;  // of lines, which operations use in turn; 0: as many as slots
+  static constexpr int kAtOnce = 2;     // lines that a thread puts or reads at once,
+  static constexpr int kPairLines = 2;  // or reduces, between two ranks; both measured
 };
 
 struct LLFormat : AnyFormat {
@@ -42,7 +42,7 @@ struct LLFormat : AnyFormat {
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
 
-  __device__ static uint32_t begin(const Places& places) { return places.lines; }
+  __device__ static uint32_t begin(const Regions& regions) { return regions.lines; }
   __device__ static uint32_t region(const WindowLayout& layout) { return layout.lineRegion; }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return linePayload(layout); }
 };
@@ -54,7 +54,7 @@ struct LL128Format : AnyFormat {
   static constexpr int kLineThreads = 8;
   static constexpr bool kLL128 = true;
 
-  __device__ static uint32_t begin(const Places& places) { return places.ll128; }
+  __device__ static uint32_t begin(const Regions& regions) { return regions.ll128; }
   __device__ static uint32_t region(const WindowLayout& layout) { return layout.ll128Region; }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return ll128Payload(layout); }
 };
@@ -64,10 +64,10 @@ struct LamportFormat : AnyFormat {
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;
   static constexpr bool kLamport = true;
-  static constexpr uint32_t kPlaces = WindowLayout::kSlots;
+  static constexpr uint32_t kSets = WindowLayout::kSlots;
   static constexpr uint32_t kAbsent = 0xffffffff;
 
-  __device__ static uint32_t begin(const Places& places) { return places.lamport; }
+  __device__ static uint32_t begin(const Regions& regions) { return regions.lamport; }
   __device__ static uint32_t region(const WindowLayout& layout) { return layout.lamportRegion; }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return lamportPayload(layout); }
   __device__ static bool absent(const Pack& part) { return static_cast<uint32_t>(part.low) == kAbsent; }
@@ -88,7 +88,7 @@ struct WholeTokenFormat : TokenFormat {
   static constexpr bool kWhole = true;
 };
 
-// Not lines at all, but used in their place when there is much to move: warp chunks of plain bytes, each with
+// Not lines at all, but used instead when there is much to move: warp chunks of plain bytes, each with
 // a flag beside it that is stored with release order. An epoch is one warp chunk (cuda_warp_chunks.cuh).
 struct WarpChunkFormat : AnyFormat {
   static constexpr bool kWarpChunks = true;
@@ -98,8 +98,8 @@ struct WarpChunkFormat : AnyFormat {
 };
 
 // Links in warp chunks. A block has kLinkWarps warps, and all of them use a link at the same time: warp w
-// moves the warp chunks w, w + kLinkWarps, ... of the link, and two places of its ring are for that warp
-// alone.
+// moves the warp chunks w, w + kLinkWarps, ... of the link, and two warp chunks of its ring are for that
+// warp alone.
 struct LinkChunkFormat : WarpChunkFormat {
   static constexpr bool kLinks = true;
   static constexpr int kLinkWarps = WindowLayout::kWarpChunkCredits / 2;

@@ -127,8 +127,8 @@ __device__ inline void storeShared(uint32_t& word, uint32_t value) {
   *static_cast<volatile uint32_t*>(&word) = value;
 }
 
-// A thread that waits polls so often before it looks at the clock and at the host's word: about a millisecond
-// of a GPU.
+// A thread that waits polls this many times before it looks at the clock and at the host's word: about a
+// millisecond of a GPU.
 inline constexpr uint32_t kPollsPerLook = 1024;
 
 __device__ inline uint64_t nanoseconds() {

@@ -176,8 +176,8 @@ class TokenNorm {
         Math::factorOf(Math::total(shared_.sums), static_cast<float>(norm_.hidden), norm_.epsilon);
     if (atOnce) return storeOwn(targetOf(norm_.normalised, offset), gamma, factor);
     normalise(token, offset, first, factor);
-    // Then threads have other packs than those that they kept, which the next token's would take the place
-    // of.
+    // Then threads have other packs than those that they kept, which the next token's would
+    // overwrite.
     if (first != 0) coop_.sync();
   }
 

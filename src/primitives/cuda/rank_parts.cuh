@@ -110,9 +110,9 @@ struct PeerLines {
   }
 };
 
-// The source whose lines have that place in the window of `owner`, where owners have none for themselves.
-__device__ inline int sourceAt(int place, int owner) {
-  return place + (place >= owner ? 1 : 0);
+// The source whose lines have that index in the window of `owner`, where owners have none for themselves.
+__device__ inline int sourceAt(int index, int owner) {
+  return index + (index >= owner ? 1 : 0);
 }
 
 }  // namespace stretto::cuda

@@ -39,24 +39,24 @@ struct Computed {
 template <typename At>
 Computed(At) -> Computed<At>;
 
-// A place for each source, one behind the other, in everybody's window.
+// A part for each source, one behind the other, in everybody's window.
 struct Parts {
   size_t begin;
   size_t stride;
 
-  __device__ size_t at(int place) const { return begin + static_cast<size_t>(place) * stride; }
+  __device__ size_t at(int index) const { return begin + static_cast<size_t>(index) * stride; }
 };
 
-// As Destinations, of places that are computed.
-template <typename Places>
+// As Destinations, of addresses that are computed.
+template <typename Addresses>
 struct Targets {
   std::byte* own;
-  Places pushed;
+  Addresses pushed;
   int pushedCount;
 };
 // C++20 asks for no guide here; clang before release 17 does.
-template <typename Places>
-Targets(std::byte*, Places, int) -> Targets<Places>;
+template <typename Addresses>
+Targets(std::byte*, Addresses, int) -> Targets<Addresses>;
 
 // In all of what follows `to` is Destinations or Targets, and `sources` an array of pointers or Computed.
 
@@ -66,7 +66,7 @@ template <int kPacks, typename Reducer, typename To, typename Sources>
 __device__ __forceinline__ void reducePacks(const Reducer& reducer, const To& to, const Sources& sources,
                                             int sourceCount, size_t packs, size_t at, size_t step) {
   constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
-  const auto place = [&](int i) { return at + static_cast<size_t>(i) * step; };
+  const auto index = [&](int i) { return at + static_cast<size_t>(i) * step; };
   typename Reducer::Accumulator low[kPacks], high[kPacks];
   for (int first = 0; first < sourceCount; first += kAtOnce) {
     Pack loaded[kAtOnce][kPacks] = {};
@@ -76,7 +76,7 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const To& to
       const std::byte* const source = sources[first + s];
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if (place(i) < packs) loaded[s][i] = loadPack(source + place(i) * sizeof(Pack));
+        if (index(i) < packs) loaded[s][i] = loadPack(source + index(i) * sizeof(Pack));
       }
     }
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const To& to
     std::byte* const destination = push < 0 ? to.own : to.pushed[push];
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
-      if (place(i) < packs) storePack(destination + place(i) * sizeof(Pack), result[i]);
+      if (index(i) < packs) storePack(destination + index(i) * sizeof(Pack), result[i]);
     }
   }
 }
@@ -111,22 +111,22 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const To& to
 template <int kPacks, typename Reducer, typename To, typename Sources>
 __device__ __forceinline__ void reduceTwo(const Reducer& reducer, const To& to, const Sources& sources,
                                           size_t packs, size_t at, size_t step) {
-  const auto place = [&](int i) { return (at + static_cast<size_t>(i) * step) * sizeof(Pack); };
+  const auto offset = [&](int i) { return (at + static_cast<size_t>(i) * step) * sizeof(Pack); };
   Pack first[kPacks] = {}, second[kPacks] = {};
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    if (place(i) < packs * sizeof(Pack)) first[i] = loadPack(sources[0] + place(i));
+    if (offset(i) < packs * sizeof(Pack)) first[i] = loadPack(sources[0] + offset(i));
   }
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    if (place(i) < packs * sizeof(Pack)) second[i] = loadPack(sources[1] + place(i));
+    if (offset(i) < packs * sizeof(Pack)) second[i] = loadPack(sources[1] + offset(i));
   }
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    if (place(i) >= packs * sizeof(Pack)) continue;
+    if (offset(i) >= packs * sizeof(Pack)) continue;
     const Pack result = sumOf(reducer, first[i], second[i]);
-    storePack(to.own + place(i), result);
-    for (int push = 0; push < to.pushedCount; ++push) storePack(to.pushed[push] + place(i), result);
+    storePack(to.own + offset(i), result);
+    for (int push = 0; push < to.pushedCount; ++push) storePack(to.pushed[push] + offset(i), result);
   }
 }
 

@@ -23,7 +23,7 @@ struct ChunkCursors {
 // begin.
 struct alignas(128) ChannelState {
   uint64_t epoch;
-  uint64_t warpChunkEpoch;  // exchanges in warp chunks are counted apart, as each says when its place is free
+  uint64_t warpChunkEpoch;  // exchanges in warp chunks are counted apart, as each says when it has been read
   uint64_t finished;        // operations; of the first channel all, of others those that it took part in
   uint64_t stamped;         // by the blocks of this number, which is not the channel's where transfers run
   uint32_t ended;           // of the first channel: blocks of the launch of several operations that runs
@@ -119,8 +119,8 @@ struct Stamp {
 // A ring for each of the first blocks; later ones leave no stamps.
 struct Stamps {
   static constexpr int kBlocks = 32;
-  static constexpr uint64_t kPlaces = 64;
-  Stamp of[kBlocks][kPlaces];
+  static constexpr uint64_t kEntries = 64;
+  Stamp of[kBlocks][kEntries];
 };
 
 // What one source's lines of one slot hold.
@@ -140,7 +140,7 @@ inline constexpr uint32_t kSignals = 1024;
 
 // A device window: first the lines of every channel, close together, then the warp chunks of those channels
 // that have some, then what the deep channels have besides, then the counters of signals: one for each rank
-// that sends them and each number. `layout` is of one channel that has everything, for as many places as a
+// that sends them and each number. `layout` is of one channel that has everything, for as many sources as a
 // rank has peers.
 struct Shape {
   WindowLayout layout;
@@ -172,14 +172,14 @@ struct Shape {
 
 // Where things lie in the near part of a channel, said by the host: a kernel that computed it from the layout
 // would be later by a tenth of what a small operation takes.
-struct Places {
+struct Regions {
   uint32_t bytes;    // of a channel's near part: the distance of channels
   uint32_t lines;    // from its begin: LL lines,
   uint32_t ll128;    // LL128 ones,
   uint32_t lamport;  // and Lamport ones, each of the first slot, phase and source
 
-  constexpr Places() : bytes(0), lines(0), ll128(0), lamport(0) {}
-  constexpr explicit Places(const Shape& shape)
+  constexpr Regions() : bytes(0), lines(0), ll128(0), lamport(0) {}
+  constexpr explicit Regions(const Shape& shape)
       : bytes(static_cast<uint32_t>(shape.nearBytes())),
         lines(static_cast<uint32_t>(shape.layout.lines(0, Phase::kScatter, 0))),
         ll128(static_cast<uint32_t>(shape.layout.ll128Lines(0, Phase::kScatter, 0))),
@@ -198,7 +198,7 @@ struct Context {
   std::byte* windows[kAtHand];
   std::byte* const* allWindows;
   Shape shape;
-  Places places;  // of `shape`
+  Regions regions;  // of `shape`
   ChannelState* channels;
   Control* control;
   Stamps* stamps;  // null: nobody wants any

@@ -93,8 +93,8 @@ class WholeToken {
   using Math = NormMath<Reducer>;
   static constexpr uint32_t kWarp = Math::kWarp;
 
-  __device__ static bool has(const void* place) {
-    return kPlain || place != nullptr;
+  __device__ static bool has(const void* pointer) {
+    return kPlain || pointer != nullptr;
   }
   __device__ uint32_t thread() const {
     return static_cast<uint32_t>(team_.rank());

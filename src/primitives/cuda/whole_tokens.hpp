@@ -12,7 +12,7 @@
 
 namespace stretto::cuda {
 
-// What a kernel is told. Tokens lie one after the other in each place; input and residualOut are never null,
+// What a kernel is told. Tokens lie one after the other in each buffer; input and residualOut are never null,
 // and what is null otherwise is not there.
 struct WholeTokens {
   const std::byte* input;
@@ -52,14 +52,14 @@ struct WholeTokens {
   // Whether these kernels serve: whole packs that can be loaded and stored as such. An 8-bit copy has eight
   // or four codes for a pack: all that it needs is to begin where so many can be stored at once.
   static bool serve(const Arguments& a, const NormArguments& norm) {
-    const auto isAt = [](const void* place, size_t grain) {
-      return reinterpret_cast<uintptr_t>(place) % grain == 0;  // also of what is not there
+    const auto isAt = [](const void* pointer, size_t grain) {
+      return reinterpret_cast<uintptr_t>(pointer) % grain == 0;  // also of what is not there
     };
-    const void* const places[] = {a.send,           norm.residual,   norm.bias,   norm.gamma,
-                                  norm.residualOut, norm.normalised, norm.reduced};
+    const void* const pointers[] = {a.send,           norm.residual,   norm.bias,   norm.gamma,
+                                    norm.residualOut, norm.normalised, norm.reduced};
     return holds(norm.hidden * a.elementBytes) &&
-           std::all_of(std::begin(places), std::end(places),
-                       [&](const void* place) { return isAt(place, kPack); }) &&
+           std::all_of(std::begin(pointers), std::end(pointers),
+                       [&](const void* pointer) { return isAt(pointer, kPack); }) &&
            (norm.scaling == Scaling::kNone || isAt(norm.quantised, kPack / a.elementBytes)) &&
            a.count / norm.hidden <= INT32_MAX;
   }

@@ -15,10 +15,10 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 100000;
+constexpr size_t kAskedCount = 100000;
 
 std::string answerFor(Member& member) {
-  strettoQuestion_t question = {"all_reduce", kCount * sizeof(float), ncclFloat, ncclSum, 0, 0, 0};
+  strettoQuestion_t question = {"all_reduce", kAskedCount * sizeof(float), ncclFloat, ncclSum, 0, 0, 0};
   std::vector<char> json(1 << 16);
   size_t needed = 0;
   member.expect(strettoExplain(member.comm, &question, json.data(), json.size(), &needed), "explain");
@@ -39,17 +39,17 @@ void expectChannels(int most, int channels) {
     const bool fits = answer.find("\"lanes\":" + std::to_string(channels) + ",") != std::string::npos;
     if (!fits) member.complain("%d channels were allowed: %.300s", channels, answer.c_str());
 
-    const std::vector<float> input(kCount, static_cast<float>(member.rank + 1));
-    std::vector<float> output(kCount);
+    const std::vector<float> input(kAskedCount, static_cast<float>(member.rank + 1));
+    std::vector<float> output(kAskedCount);
     auto* const data = reinterpret_cast<float*>(member.device->at(0, nullptr));
     member.device->upload(member.device->at(0, nullptr), reinterpret_cast<const char*>(input.data()),
-                          kCount * sizeof(float));
-    member.expect(ncclAllReduce(data, data, kCount, ncclFloat, ncclSum, member.comm, member.stream()),
+                          kAskedCount * sizeof(float));
+    member.expect(ncclAllReduce(data, data, kAskedCount, ncclFloat, ncclSum, member.comm, member.stream()),
                   "all-reduce");
     member.device->synchronize();
     member.device->download(reinterpret_cast<char*>(output.data()), member.device->at(0, nullptr),
-                            kCount * sizeof(float));
-    member.check(output == std::vector<float>(kCount, 6), "the sum is wrong");
+                            kAskedCount * sizeof(float));
+    member.check(output == std::vector<float>(kAskedCount, 6), "the sum is wrong");
     member.expect(ncclCommDestroy(member.comm), "destroy");
   });
 }

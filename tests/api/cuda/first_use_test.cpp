@@ -13,7 +13,7 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 3000;
+constexpr size_t kInputCount = 3000;
 
 size_t windowBytesOf(const Member& member) {
   strettoCounters_t counters{};
@@ -24,24 +24,24 @@ size_t windowBytesOf(const Member& member) {
 
 // Every rank's i-th float is rank + 1 + i % 7.
 void fillInput(const Member& member) {
-  std::vector<float> values(kCount);
-  for (size_t i = 0; i < kCount; ++i)
+  std::vector<float> values(kInputCount);
+  for (size_t i = 0; i < kInputCount; ++i)
     values[i] = static_cast<float>(member.rank + 1 + static_cast<int>(i % 7));
   member.device->upload(member.device->at(0, nullptr), reinterpret_cast<const char*>(values.data()),
-                        kCount * sizeof(float));
+                        kInputCount * sizeof(float));
 }
 bool enqueueSum(const Member& member) {
-  return member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr), kCount,
-                                     ncclFloat, ncclSum, member.comm, member.stream()),
+  return member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr),
+                                     kInputCount, ncclFloat, ncclSum, member.comm, member.stream()),
                        "all-reduce");
 }
 bool holdsSum(const Member& member) {
   member.device->synchronize();
-  std::vector<float> got(kCount);
+  std::vector<float> got(kInputCount);
   member.device->download(reinterpret_cast<char*>(got.data()), member.device->at(1, nullptr),
-                          kCount * sizeof(float));
+                          kInputCount * sizeof(float));
   const int ranks = member.ranks();
-  for (size_t i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kInputCount; ++i) {
     const auto wanted = static_cast<float>(ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i % 7));
     if (got[i] == wanted) continue;
     member.complain("element %zu is %g, not %g", i, static_cast<double>(got[i]), static_cast<double>(wanted));
@@ -53,16 +53,18 @@ bool holdsSum(const Member& member) {
 // To rank 1.
 void sendInput(const Member& member) {
   fillInput(member);
-  member.expect(ncclSend(member.device->at(0, nullptr), kCount, ncclFloat, 1, member.comm, member.stream()),
-                "send");
+  member.expect(
+      ncclSend(member.device->at(0, nullptr), kInputCount, ncclFloat, 1, member.comm, member.stream()),
+      "send");
 }
 void receiveInput(const Member& member, int from = 0) {
   char* const to = member.device->at(1, nullptr);
-  member.expect(ncclRecv(to, kCount, ncclFloat, from, member.comm, member.stream()), "receive");
+  member.expect(ncclRecv(to, kInputCount, ncclFloat, from, member.comm, member.stream()), "receive");
   member.device->synchronize();
   float last = 0;
-  member.device->download(reinterpret_cast<char*>(&last), to + (kCount - 1) * sizeof(float), sizeof last);
-  member.check(last == static_cast<float>(from + 1 + (kCount - 1) % 7), "what was received");
+  member.device->download(reinterpret_cast<char*>(&last), to + (kInputCount - 1) * sizeof(float),
+                          sizeof last);
+  member.check(last == static_cast<float>(from + 1 + (kInputCount - 1) % 7), "what was received");
 }
 
 void leave(Member& member) {
@@ -192,7 +194,7 @@ TEST_P(FirstUseBeforeLeaving, IsHeard) {
     if (member.rank != 1) return;
     receiveInput(member);
     if (member.ranks() == 2) return;
-    member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr), kCount,
+    member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr), kInputCount,
                                 ncclFloat, ncclSum, member.comm, member.stream()),
                   "all-reduce with ranks that have left", ncclRemoteError);
     member.expectError("their absence", {"rank 2 left the communicator before rank 1"});

@@ -84,17 +84,18 @@ class Memory {
 };
 
 // A window of kBytes that begins amid a piece, at no round address of the piece.
-class Window {
+class MappedWindow {
  public:
   static constexpr size_t kBytes = size_t{1} << 20;
-  Window(const Member& member, const Memory& memory) : member_(member), begin_(memory.middle() - kBytes / 2) {
+  MappedWindow(const Member& member, const Memory& memory)
+      : member_(member), begin_(memory.middle() - kBytes / 2) {
     member.expect(ncclCommWindowRegister(member.comm, begin_, kBytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
                   "register");
     member.check(window_ != nullptr, "a handle");
   }
-  ~Window() { deregister(); }
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
+  ~MappedWindow() { deregister(); }
+  MappedWindow(const MappedWindow&) = delete;
+  MappedWindow& operator=(const MappedWindow&) = delete;
 
   void deregister() {
     if (window_ == nullptr) return;
@@ -108,20 +109,6 @@ class Window {
   char* begin_;
   ncclWindow_t window_ = nullptr;
 };
-
-std::vector<char> bytesOf(int rank, size_t bytes, size_t salt) {
-  std::vector<char> all(bytes);
-  for (size_t i = 0; i < bytes; ++i) {
-    all[i] = static_cast<char>(i * 7 + i / 251 + static_cast<size_t>(rank) * 31 + salt * 3);
-  }
-  return all;
-}
-
-bool force(const Member& member, const char* collective, const char* protocol) {
-  const bool reduces = strcmp(collective, "all_reduce") == 0;
-  const char* const algorithm = protocol == nullptr ? nullptr : reduces ? "two_shot" : "push";
-  return member.expect(strettoCommForce(member.comm, collective, algorithm, protocol, 0, 0), collective);
-}
 
 bool holds(const Member& member, const char* place, const std::vector<char>& wanted, const char* what) {
   member.device->synchronize();
@@ -150,7 +137,7 @@ std::vector<char> gatheredOf(const Member& member, size_t salt) {
   return all;
 }
 // An all-gather by copy engines, across the middle.
-bool gather(const Member& member, const Window& window, size_t salt) {
+bool gather(const Member& member, const MappedWindow& window, size_t salt) {
   if (!force(member, "all_gather", "copy")) return false;
   member.device->upload(member.device->at(0, nullptr), bytesOf(member.rank, kGathered, salt).data(),
                         kGathered);
@@ -160,7 +147,7 @@ bool gather(const Member& member, const Window& window, size_t salt) {
 }
 
 // An all-reduce of small whole numbers, so that any order gives the same bits.
-bool reduce(const Member& member, const Window& window) {
+bool reduce(const Member& member, const MappedWindow& window) {
   if (!force(member, "all_reduce", "copy")) return false;
   const size_t count = size_t{4800} * static_cast<size_t>(member.ranks());
   const size_t bytes = count * sizeof(float);
@@ -192,7 +179,7 @@ TEST_P(MappedWindows, TakeResults) {
     run([kind](Member& member) {
       const Memory memory(member, kind);
       {
-        const Window window(member, memory);
+        const MappedWindow window(member, memory);
         if (gather(member, window, 0)) reduce(member, window);
         gather(member, window, 1);
       }
@@ -207,7 +194,7 @@ TEST_P(MappedWindows, MayBeOfEachRanksOwnKind) {
     for (int turn = 0; turn < 3; ++turn) {
       const Memory memory(member, kKinds[(member.rank + turn) % 3]);
       {
-        const Window window(member, memory);
+        const MappedWindow window(member, memory);
         if (!gather(member, window, static_cast<size_t>(turn))) return;
         if (!reduce(member, window)) return;
       }
@@ -221,8 +208,8 @@ TEST_P(MappedWindows, MayOverlap) {
   run([](Member& member) {
     const Memory memory(member, Kind::kExpandable);
     {
-      const Window first(member, memory);
-      Window second(member, memory);
+      const MappedWindow first(member, memory);
+      MappedWindow second(member, memory);
       gather(member, second, 0);
       together(member);
       second.deregister();
@@ -237,7 +224,7 @@ TEST_P(MappedWindows, ThatCannotBeSharedAreRegisteredButNotUsed) {
   run([](Member& member) {
     const Memory memory(member, member.rank == 1 ? Kind::kPrivate : Kind::kExpandable);
     {
-      const Window window(member, memory);
+      const MappedWindow window(member, memory);
       if (!force(member, "all_gather", "copy")) return;
       char* const to = window.across(kGathered * static_cast<size_t>(member.ranks()));
       member.expect(enqueueGather(member, to), "forced copies", ncclInvalidUsage);
@@ -256,13 +243,13 @@ TEST_P(MappedWindows, MayLoseTheirMemory) {
   run([](Member& member) {
     Memory gone(member, member.rank == 0 ? Kind::kExpandable : Kind::kAllocated);
     const Memory kept(member, Kind::kAllocated);
-    Window lost(member, gone);
+    MappedWindow lost(member, gone);
     gather(member, lost, 0);
     together(member);
     gone.free();
     member.board.meet();
     {
-      const Window window(member, kept);
+      const MappedWindow window(member, kept);
       gather(member, window, 1);
       lost.deregister();
       gather(member, window, 2);
@@ -279,7 +266,7 @@ TEST_P(MappedWindows, MayGoWhileCopiesAreUnderWay) {
     member.device->upload(member.device->at(0, nullptr), bytesOf(member.rank, kGathered, 3).data(),
                           kGathered);
     for (int turn = 0; turn < 5; ++turn) {
-      Window window(member, memory);
+      MappedWindow window(member, memory);
       char* const to = window.across(kGathered * static_cast<size_t>(member.ranks()));
       for (int i = 0; i < 4; ++i) member.expect(enqueueGather(member, to), "all-gather");
       window.deregister();
@@ -294,7 +281,7 @@ TEST_P(MappedWindows, AnAbortEndsADeregistration) {
   run([](Member& member) {
     const Memory memory(member, Kind::kExpandable);
     if (!force(member, "all_gather", "copy")) return;
-    Window window(member, memory);
+    MappedWindow window(member, memory);
     char* const to = window.across(kGathered * static_cast<size_t>(member.ranks()));
     std::thread deregisters;
     if (member.rank == 0) {
@@ -324,7 +311,7 @@ TEST_P(MappedWindows, LeaveNothingBehind) {
     for (int turn = 0; turn < kTurns; ++turn) {
       const Memory memory(member, turn % 2 == 0 ? Kind::kExpandable : Kind::kAllocated);
       {
-        const Window window(member, memory);
+        const MappedWindow window(member, memory);
         if (turn % 8 == 0 && !gather(member, window, static_cast<size_t>(turn))) return;
       }
       together(member);

@@ -15,6 +15,7 @@
 #include "harness/device_mode.hpp"
 #include "harness/oracle.hpp"
 #include "harness/ranks.hpp"
+#include "harness/share.hpp"
 #include "primitives/norm.hpp"
 #include "stretto.h"
 
@@ -26,7 +27,7 @@ using namespace stretto::testing;
 constexpr float kEpsilon = 1e-6f;
 
 int replays() {
-  return getenv("STRETTO_TEST_SHARE") == nullptr ? 10000 : 3;
+  return isShortened() ? 3 : 10000;
 }
 
 // One call of the graph, with buffers of its own.
@@ -65,7 +66,7 @@ std::vector<Step> stepsFor(int ranks) {
 float inputOf(int rank, size_t i) {
   return static_cast<float>(static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % 9) - 3);
 }
-float sumOf(int ranks, size_t i) {
+float sumOfInputs(int ranks, size_t i) {
   float sum = 0;
   for (int rank = 0; rank < ranks; ++rank) sum += inputOf(rank, i);
   return sum;
@@ -163,10 +164,10 @@ bool isRight(Member& member, const Step& step, int calls) {
     const size_t begin = token * step.hidden;
     double squares = 0;
     for (size_t i = begin; i < begin + step.hidden; ++i) {
-      if (residual[i] != static_cast<float>(calls) * sumOf(member.ranks(), i)) {
+      if (residual[i] != static_cast<float>(calls) * sumOfInputs(member.ranks(), i)) {
         member.complain("%zu x %zu: residual[%zu] is %g after %d calls of %g", step.tokens, step.hidden, i,
                         static_cast<double>(residual[i]), calls,
-                        static_cast<double>(sumOf(member.ranks(), i)));
+                        static_cast<double>(sumOfInputs(member.ranks(), i)));
         return false;
       }
       squares += static_cast<double>(residual[i]) * static_cast<double>(residual[i]);

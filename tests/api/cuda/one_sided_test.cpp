@@ -13,7 +13,7 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr int kRanks = 3;
+constexpr int kOneSidedRanks = 3;
 
 class OneSidedOnGpus : public ::testing::Test {
  protected:
@@ -23,9 +23,9 @@ class OneSidedOnGpus : public ::testing::Test {
 };
 
 // A rank's memory: what it sends, and a window that others put into.
-class Window {
+class PutWindow {
  public:
-  explicit Window(Member& member) : member_(member) {
+  explicit PutWindow(Member& member) : member_(member) {
     member.expect(
         ncclCommWindowRegister(member.comm, begin(), kWindowBytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
         "register");
@@ -76,9 +76,9 @@ std::vector<uint32_t> valuesOf(int rank, size_t count) {
 
 // One block, and many; at odd places.
 TEST_F(OneSidedOnGpus, PutsArriveBeforeTheirSignals) {
-  asThreads(kRanks, connected([](Member& member) {
-              Window window(member);
-              const int next = (member.rank + 1) % kRanks, last = (member.rank + 2) % kRanks;
+  asThreads(kOneSidedRanks, connected([](Member& member) {
+              PutWindow window(member);
+              const int next = (member.rank + 1) % kOneSidedRanks, last = (member.rank + 2) % kOneSidedRanks;
               const cudaStream_t stream = member.device->stream();
               for (const size_t count : {size_t{1}, size_t{3}, size_t{1000}, size_t{9000}, size_t{1000001}}) {
                 window.write(valuesOf(member.rank, count));
@@ -95,13 +95,13 @@ TEST_F(OneSidedOnGpus, PutsArriveBeforeTheirSignals) {
 // To itself as to others, from group calls, beside sends and collectives, and for who waits late.
 TEST_F(OneSidedOnGpus, GoWithOtherOperationsOfTheirGroup) {
   constexpr size_t kCount = 500;
-  asThreads(kRanks, connected([](Member& member) {
-              Window window(member);
+  asThreads(kOneSidedRanks, connected([](Member& member) {
+              PutWindow window(member);
               const cudaStream_t stream = member.device->stream();
               window.write(valuesOf(member.rank, kCount));
               for (int round = 0; round < 5; ++round) {
                 member.expect(ncclGroupStart(), "group");
-                for (int peer = 0; peer < kRanks; ++peer) {
+                for (int peer = 0; peer < kOneSidedRanks; ++peer) {
                   waitFor(member, peer, 1, stream);
                   window.put(kCount, peer, 4096 * static_cast<size_t>(member.rank), stream);
                 }
@@ -110,7 +110,7 @@ TEST_F(OneSidedOnGpus, GoWithOtherOperationsOfTheirGroup) {
                               "all-reduce");
                 member.expect(ncclGroupEnd(), "group end");
                 synchronise(member, stream);
-                for (int peer = 0; peer < kRanks; ++peer) {
+                for (int peer = 0; peer < kOneSidedRanks; ++peer) {
                   window.expect(valuesOf(peer, kCount), 4096 * static_cast<size_t>(peer), "a put of a group");
                 }
                 member.device->upload(window.begin(), std::vector<char>(3 * 4096).data(), 3 * 4096);
@@ -124,7 +124,7 @@ TEST_F(OneSidedOnGpus, GraphsCountTheirSignals) {
   constexpr size_t kCount = 20000;
   constexpr int kReplays = 20;
   asThreads(2, connected([](Member& member) {
-              Window window(member);
+              PutWindow window(member);
               const cudaStream_t stream = member.device->stream();
               const int peer = 1 - member.rank;
               cudaGraph_t graph = nullptr;
@@ -158,7 +158,7 @@ TEST_F(OneSidedOnGpus, GraphsCountTheirSignals) {
 
 TEST_F(OneSidedOnGpus, WrongCallsAreRefused) {
   asThreads(2, connected([](Member& member) {
-              Window window(member);
+              PutWindow window(member);
               const cudaStream_t stream = member.device->stream();
               const auto put = [&](const void* from, size_t count, int peer, ncclWindow_t to, size_t offset) {
                 return ncclPutSignal(from, count, ncclUint32, peer, to, offset, 0, 0, 0, member.comm, stream);

@@ -28,7 +28,7 @@ constexpr Form kForms[] = {{"one_shot", "pull", false},        {"two_shot", "pul
                            {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true},
                            {"two_shot", "pull_push", false},   {"two_shot", "pull_push", true}};
 
-bool force(const Member& member, const char* algorithm, const char* protocol, int blocks = 0) {
+bool forceAllReduce(const Member& member, const char* algorithm, const char* protocol, int blocks = 0) {
   return member.expect(strettoCommForce(member.comm, "all_reduce", algorithm, protocol, 0, blocks), protocol);
 }
 
@@ -67,7 +67,7 @@ TEST_P(PullWindows, AllReduceIsRight) {
       for (const size_t count : {1, 3, 500, 10007}) {
         const Dataset data = makeDataset(type, static_cast<int>(op), member.ranks(), count);
         for (const Form& form : kForms) {
-          if (!force(member, form.algorithm, form.protocol, count == 500 ? 3 : 0)) return;
+          if (!forceAllReduce(member, form.algorithm, form.protocol, count == 500 ? 3 : 0)) return;
           if (!reduces(member, side, form, data, (count % 3) * 4 * sizeOf(type))) return;
         }
       }
@@ -82,7 +82,7 @@ TEST_P(PullWindows, AReaderIsToldThatItsPeerHasGivenUp) {
   run([](Member& member) {
     const Side side(member, true);
     constexpr size_t kCount = 10007;
-    if (!force(member, "two_shot", "pull")) return;
+    if (!forceAllReduce(member, "two_shot", "pull")) return;
     const Dataset data =
         makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), member.ranks(), kCount);
     if (!reduces(member, side, {"two_shot", "pull", false}, data, 0)) return;
@@ -108,7 +108,7 @@ TEST_P(PullWindows, GraphsHoldTwoBuffersThatTakeTurns) {
     const char* const ones = side.input() + kWindowBytes;
     side.upload(side.input() + kWindowBytes, manyOf(1, kCount));
     for (const Form& form : kForms) {
-      if (!force(member, form.algorithm, form.protocol)) return;
+      if (!forceAllReduce(member, form.algorithm, form.protocol)) return;
       const auto work = [&] {
         const char* last = ones;
         for (size_t turn = 0; turn < kTurns; ++turn) {
@@ -143,12 +143,12 @@ TEST_P(PullWindows, WithoutWindowsTheyAreRefused) {
       member.expect(sum(member, from, side.results(0), kCount), what, ncclInvalidUsage);
       member.expectError(what, {std::string(algorithm) + "/pull", "ncclCommWindowRegister"});
     };
-    if (!force(member, "one_shot", "pull")) return;
+    if (!forceAllReduce(member, "one_shot", "pull")) return;
     refused("one_shot", side.input(), "an ordinary input");
     refused("one_shot", side.results(0), "results where the input is");
-    if (!force(member, "two_shot", "pull")) return;
+    if (!forceAllReduce(member, "two_shot", "pull")) return;
     refused("two_shot", side.input(), "an ordinary input");
-    if (!force(member, nullptr, nullptr)) return;
+    if (!forceAllReduce(member, nullptr, nullptr)) return;
     side.upload(side.input(), manyOf(1, kCount));
     member.expect(sum(member, side.input(), side.results(0), kCount), "as always");
     side.holds(side.results(0), manyOf(static_cast<float>(member.ranks()), kCount), "as always");
@@ -160,7 +160,7 @@ TEST_P(PullWindows, WithoutWindowsTheyAreRefused) {
 TEST_P(PullWindows, OtherPlacesAreNamed) {
   run([](Member& member) {
     const Side side(member, true);
-    if (!force(member, "one_shot", "pull")) return;
+    if (!forceAllReduce(member, "one_shot", "pull")) return;
     const size_t offset = member.rank == 0 ? 0 : 4096;
     member.expect(sum(member, side.input() + offset, side.results(0), 1000), "all-reduce");
     expectDisagreement(member, {"ranks disagree", "all_reduce"},
@@ -174,7 +174,7 @@ TEST_P(PullWindows, AWaitHasADeadline) {
   for (const char* const algorithm : {"one_shot", "two_shot"}) {
     run([&](Member& member) {
       const Side side(member, true);
-      if (!force(member, algorithm, "pull")) return;
+      if (!forceAllReduce(member, algorithm, "pull")) return;
       if (member.rank == 0) {
         member.expect(sum(member, side.input(), side.results(0), 5000), algorithm);
         member.check(streamEnds(member, 20), "a wait went on after its deadline");
@@ -189,7 +189,7 @@ TEST_P(PullWindows, AWaitHasADeadline) {
 TEST_P(PullWindows, AnAbortEndsWaits) {
   run([](Member& member) {
     const Side side(member, true);
-    if (!force(member, "two_shot", "pull_nosync")) return;
+    if (!forceAllReduce(member, "two_shot", "pull_nosync")) return;
     if (member.rank == 0) member.expect(sum(member, side.input(), side.results(0), 480000), "all-reduce");
     expectAbortEnds(member);
   });

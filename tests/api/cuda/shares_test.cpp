@@ -13,7 +13,7 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr int kRanks = 4;
+constexpr int kShareRanks = 4;
 
 class Shares : public ::testing::Test {
  protected:
@@ -49,7 +49,7 @@ struct Buffers {
 
 TEST_F(Shares, OfATwoShotMayBeALittleMoreThanItsLines) {
   asThreads(
-      kRanks, connected([](Member& member) {
+      kShareRanks, connected([](Member& member) {
         Buffers buffers(member);
         const auto given = static_cast<float>(member.rank + 1);
         for (const char* protocol : {"lines", "wide"}) {
@@ -76,7 +76,7 @@ TEST_F(Shares, OfATwoShotMayBeALittleMoreThanItsLines) {
 // channels; rank 1 receives them in two launches.
 TEST_F(Shares, OfMessagesArriveInWhateverLaunchesTheyAreReceived) {
   constexpr size_t kFirst = size_t{256} << 10, kSecond = size_t{2} << 20;
-  asThreads(kRanks, connected([](Member& member) {
+  asThreads(kShareRanks, connected([](Member& member) {
               Buffers buffers(member);
               buffers.fill(buffers.out, kSecond, 7);
               const auto send = [&](size_t count, int to) {

@@ -4,11 +4,14 @@
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <stretto.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "harness/cuda/endings.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
 
@@ -91,14 +94,26 @@ class Side {
   ncclWindow_t inputWindow_ = nullptr;
 };
 
-inline bool streamEnds(const Member& member, double seconds) {
-  return eventually(seconds, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
+// Makes a collective go by copies or by lines; null: by what the planner chooses.
+inline bool force(const Member& member, const char* collective, const char* protocol, size_t chunk = 0) {
+  // Two ranks have no two-shots in lines.
+  const bool inOneShot = member.ranks() == 2 && protocol != nullptr && strcmp(protocol, "lines") == 0;
+  const char* const algorithm = protocol == nullptr                     ? nullptr
+                                : strcmp(collective, "all_reduce") != 0 ? "push"
+                                : inOneShot                             ? "one_shot"
+                                                                        : "two_shot";
+  return member.expect(strettoCommForce(member.comm, collective, algorithm, protocol, chunk, 0), collective);
 }
-inline ncclResult_t errorOf(const Member& member) {
-  ncclResult_t later = ncclSuccess;
-  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
-  return later;
+
+// What `rank` has, of any kind; `salt` tells operations apart.
+inline std::vector<char> bytesOf(int rank, size_t bytes, size_t salt) {
+  std::vector<char> all(bytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    all[i] = static_cast<char>(i * 7 + i / 251 + static_cast<size_t>(rank) * 31 + salt * 3);
+  }
+  return all;
 }
+
 // That ranks disagreed ended the operation, with both sides' words on every rank; nobody is told of it before
 // all have called.
 inline void expectDisagreement(Member& member, std::vector<std::string> words,

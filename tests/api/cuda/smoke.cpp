@@ -171,7 +171,7 @@ int main(int count, char** arguments) {
   const int ranks = count > 1 ? atoi(arguments[1]) : 2;
   const bool shared = count > 2 && strcmp(arguments[2], "shared") == 0;
   if (ranks < 1 || ranks > 8) return fprintf(stderr, "usage: smoke [1 to 8 ranks [shared]]\n"), 2;
-  if (shared) setenv("STRETTO_SHARED_DEVICE", "1", 1);
+  if (shared) setenv("STRETTO_SHARED_DEVICE", "2", 1);  // a kernel of each rank
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (shared) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("STRETTO_TIMEOUT", "20", 0);

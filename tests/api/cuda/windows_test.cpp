@@ -19,25 +19,6 @@ using namespace stretto::testing;
 
 class Windows : public AmongGpus {};
 
-bool force(const Member& member, const char* collective, const char* protocol, size_t chunk = 0) {
-  // Two ranks have no two-shots in lines.
-  const bool inOneShot = member.ranks() == 2 && protocol != nullptr && strcmp(protocol, "lines") == 0;
-  const char* const algorithm = protocol == nullptr                     ? nullptr
-                                : strcmp(collective, "all_reduce") != 0 ? "push"
-                                : inOneShot                             ? "one_shot"
-                                                                        : "two_shot";
-  return member.expect(strettoCommForce(member.comm, collective, algorithm, protocol, chunk, 0), collective);
-}
-
-// What `rank` has, of any kind; `salt` tells operations apart.
-std::vector<char> bytesOf(int rank, size_t bytes, size_t salt) {
-  std::vector<char> all(bytes);
-  for (size_t i = 0; i < bytes; ++i) {
-    all[i] = static_cast<char>(i * 7 + i / 251 + static_cast<size_t>(rank) * 31 + salt * 3);
-  }
-  return all;
-}
-
 void append(std::vector<char>& to, const std::vector<char>& from, size_t begin, size_t bytes) {
   const auto first = from.begin() + static_cast<ptrdiff_t>(begin);
   to.insert(to.end(), first, first + static_cast<ptrdiff_t>(bytes));

@@ -21,53 +21,54 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr int kRanks = 3;
+constexpr int kDirectRanks = 3;
 constexpr int kReader = 0;  // is stopped while it reads
 constexpr int kLost = 1;
 constexpr int kOwner = 2;
-constexpr size_t kCount = size_t{8} << 20;  // words of one rank
+constexpr size_t kRankWords = size_t{8} << 20;  // words of one rank
 constexpr uint32_t kReused = 0x5eadbeef;
 
-enum Word { kEntered, kLostNow, kReusedNow, kReaderEnded, kOwnerSays };
+enum LossWord { kEntered, kLostNow, kReusedNow, kReaderEnded, kOwnerSays };
 constexpr uint64_t kSays = 100;  // added to a result, so that none is 0
 
 enum class Loss { kKill, kAbort };
 
-struct Form {
+struct LossForm {
   const char* name;
   Loss loss;
 };
 
-uint32_t valueOf(int rank, size_t index) {
+uint32_t wordOf(int rank, size_t index) {
   return static_cast<uint32_t>(rank + 1) * 0x01000193u + static_cast<uint32_t>(index);
 }
 
 ncclResult_t call(const Member& member, const std::string& name, const uint32_t* from, uint32_t* to) {
-  if (name == "all_gather") return ncclAllGather(from, to, kCount, ncclUint32, member.comm, nullptr);
-  if (name == "all_to_all") return ncclAlltoAll(from, to, kCount / kRanks, ncclUint32, member.comm, nullptr);
-  return ncclBroadcast(from, to, kCount, ncclUint32, kOwner, member.comm, nullptr);
+  if (name == "all_gather") return ncclAllGather(from, to, kRankWords, ncclUint32, member.comm, nullptr);
+  if (name == "all_to_all")
+    return ncclAlltoAll(from, to, kRankWords / kDirectRanks, ncclUint32, member.comm, nullptr);
+  return ncclBroadcast(from, to, kRankWords, ncclUint32, kOwner, member.comm, nullptr);
 }
 
 // How many elements of a result come from each rank; of a broadcast all from one.
 size_t partOf(const std::string& name) {
-  return name == "all_to_all" ? kCount / kRanks : kCount;
+  return name == "all_to_all" ? kRankWords / kDirectRanks : kRankWords;
 }
 size_t elementsOf(const std::string& name) {
-  return partOf(name) * (name == "broadcast" ? 1 : kRanks);
+  return partOf(name) * (name == "broadcast" ? 1 : kDirectRanks);
 }
 
 // What a rank gets is in memory of this test, which sees how far the rank has come: the reader takes the part
 // of the rank that is to be lost first, and the owner's last.
-class Result {
+class ReadResult {
  public:
-  explicit Result(const std::string& name)
+  explicit ReadResult(const std::string& name)
       : part_(partOf(name)),
         count_(elementsOf(name)),
         words_(static_cast<uint32_t*>(
             ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~Result() { ::munmap(words_, kBytes); }
-  Result(const Result&) = delete;
-  Result& operator=(const Result&) = delete;
+  ~ReadResult() { ::munmap(words_, kBytes); }
+  ReadResult(const ReadResult&) = delete;
+  ReadResult& operator=(const ReadResult&) = delete;
 
   uint32_t* words() const { return words_; }
   bool hasBegunTheOwners() const { return at(count_ - part_) != 0; }
@@ -79,7 +80,7 @@ class Result {
   }
 
  private:
-  static constexpr size_t kBytes = kRanks * kCount * sizeof(uint32_t);
+  static constexpr size_t kBytes = kDirectRanks * kRankWords * sizeof(uint32_t);
 
   uint32_t at(size_t index) const { return std::atomic_ref(words_[index]).load(std::memory_order_relaxed); }
 
@@ -92,19 +93,19 @@ size_t wrongIn(const uint32_t* result, const std::string& name, int rank) {
   const size_t part = partOf(name);
   size_t wrong = 0;
   for (size_t i = 0; i < elementsOf(name); ++i) {
-    uint32_t wanted = valueOf(kOwner, i);
-    if (name == "all_gather") wanted = valueOf(static_cast<int>(i / part), i % part);
+    uint32_t wanted = wordOf(kOwner, i);
+    if (name == "all_gather") wanted = wordOf(static_cast<int>(i / part), i % part);
     if (name == "all_to_all")
-      wanted = valueOf(static_cast<int>(i / part), static_cast<size_t>(rank) * part + i % part);
+      wanted = wordOf(static_cast<int>(i / part), static_cast<size_t>(rank) * part + i % part);
     wrong += result[i] != wanted;
   }
   return wrong;
 }
 
-void runRank(Member& member, const Form& form, const Result& result) {
-  std::vector<uint32_t> from(kCount);
+void runRank(Member& member, const LossForm& form, const ReadResult& result) {
+  std::vector<uint32_t> from(kRankWords);
   uint32_t* const to = result.words();
-  for (size_t i = 0; i < from.size(); ++i) from[i] = valueOf(member.rank, i);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = wordOf(member.rank, i);
   member.expect(strettoCommForce(member.comm, form.name, "direct", nullptr, 0, 0), "force");
   if (!member.board.meet()) return;
   std::thread aborter;
@@ -142,12 +143,13 @@ void runRank(Member& member, const Form& form, const Result& result) {
 }
 
 // One try. Whether a rank was lost while the reader read the owner's buffer, so that the owner was told.
-bool strikes(const Form& form) {
-  const Board board(kRanks);
-  const Result results[kRanks] = {Result(form.name), Result(form.name), Result(form.name)};
+bool strikes(const LossForm& form) {
+  const Board board(kDirectRanks);
+  const ReadResult results[kDirectRanks] = {ReadResult(form.name), ReadResult(form.name),
+                                            ReadResult(form.name)};
   Processes processes(board, connected([&](Member& member) { runRank(member, form, results[member.rank]); }),
                       200);
-  EXPECT_TRUE(eventually(50, [&] { return board.word(kEntered) == kRanks; }));
+  EXPECT_TRUE(eventually(50, [&] { return board.word(kEntered) == kDirectRanks; }));
   for (const double began = secondsNow();
        !results[kReader].hasBegunTheOwners() && secondsNow() < began + 50;) {
   }
@@ -170,7 +172,7 @@ bool strikes(const Form& form) {
   return struck && inTheMiddle;
 }
 
-class DirectLoss : public ::testing::TestWithParam<Form> {};
+class DirectLoss : public ::testing::TestWithParam<LossForm> {};
 
 TEST_P(DirectLoss, NoSuccessOverBuffersThatTheirOwnerUsesAgain) {
   constexpr int kTries = 10, kEnough = 3;
@@ -187,14 +189,14 @@ TEST_P(DirectLoss, NoSuccessOverBuffersThatTheirOwnerUsesAgain) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, DirectLoss,
-                         ::testing::Values(Form{"all_gather", Loss::kKill}, Form{"all_gather", Loss::kAbort},
-                                           Form{"all_to_all", Loss::kKill}, Form{"all_to_all", Loss::kAbort},
-                                           Form{"broadcast", Loss::kKill}, Form{"broadcast", Loss::kAbort}),
-                         [](const auto& one) {
-                           return std::string(one.param.name) +
-                                  (one.param.loss == Loss::kKill ? "_kill" : "_abort");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Forms, DirectLoss,
+    ::testing::Values(LossForm{"all_gather", Loss::kKill}, LossForm{"all_gather", Loss::kAbort},
+                      LossForm{"all_to_all", Loss::kKill}, LossForm{"all_to_all", Loss::kAbort},
+                      LossForm{"broadcast", Loss::kKill}, LossForm{"broadcast", Loss::kAbort}),
+    [](const auto& one) {
+      return std::string(one.param.name) + (one.param.loss == Loss::kKill ? "_kill" : "_abort");
+    });
 
 }  // namespace
 }  // namespace stretto

@@ -25,8 +25,6 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr double kNoticed = 1.0;  // seconds in which every failure must be known
-
 constexpr const char* kFolders[] = {"/dev/shm", "/tmp"};
 
 std::set<std::string> filesThere() {

@@ -23,8 +23,6 @@ using namespace stretto::testing;
 using algorithms::Descriptor;
 using algorithms::Protocol;
 
-constexpr double kNoticed = 1.0;  // seconds in which every failure must be known
-
 uint64_t nanosecondsNow() {
   return static_cast<uint64_t>(secondsNow() * 1e9);
 }
@@ -101,7 +99,7 @@ class EveryWait : public ::testing::TestWithParam<Descriptor> {};
 
 // Words of the board: the victim's process, when it was killed, operations it has finished, and microseconds
 // until each rank knew.
-enum Word { kVictimPid, kKilledAt, kDone, kNoticedAfter };
+enum KillWord { kVictimPid, kKilledAt, kDone, kNoticedAfter };
 
 void untilKilled(Member& member, const Descriptor& row, int victim) {
   if (!forceRow(member, row)) return;

@@ -67,8 +67,7 @@ TEST(Turns, OfThreadsThatTakeThemAtOnceAreDifferent) {
     std::vector<std::vector<uint64_t>> taken(kThreads);
     const auto takeAll = [&](size_t thread) {
       ++ready;
-      while (ready.load() < kThreads) {
-      }
+      while (ready.load() < kThreads) std::this_thread::yield();
       for (int i = 0; i < kEach; ++i) {
         const uint64_t turn = turns.take();
         taken[thread].push_back(turn);

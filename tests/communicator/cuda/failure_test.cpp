@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/scoped_variable.hpp"
+#include "communicator/cuda/sums.hpp"
+#include "harness/cuda/endings.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
 
@@ -18,7 +21,6 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 100000;
 constexpr size_t kLargeCount = 6000000;
 
 class OnGpus : public ::testing::Test {
@@ -30,25 +32,6 @@ class OnGpus : public ::testing::Test {
 class Failure : public OnGpus {};
 class Refusal : public OnGpus {};
 
-float* inputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(0, nullptr));
-}
-float* outputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(1, nullptr));
-}
-ncclResult_t sum(const Member& member, size_t count = kCount) {
-  return ncclAllReduce(inputOf(member), outputOf(member), count, ncclFloat, ncclSum, member.comm,
-                       member.stream());
-}
-ncclResult_t errorOf(const Member& member) {
-  ncclResult_t later = ncclSuccess;
-  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
-  return later;
-}
-// Waits for the stream, but not for ever.
-bool streamEnds(const Member& member, double seconds) {
-  return eventually(seconds, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
-}
 void abort(Member& member) {
   const Canary canary;
   const double began = secondsNow();
@@ -109,7 +92,7 @@ TEST_F(Failure, OfOneRankFreesTheOthersGraphs) {
 
 TEST_F(Failure, OfOneRankFreesATransfer) {
   killWhileOthersWait(2, [](Member& member) {
-    return member.expect(ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
+    return member.expect(ncclRecv(outputOf(member), kSummedCount, ncclFloat, 0, member.comm, member.stream()),
                          "receive");
   });
 }
@@ -118,7 +101,7 @@ TEST_F(Failure, OfOneRankFreesManyLargeTransfers) {
   killWhileOthersWait(2, [](Member& member) {
     ncclGroupStart();
     for (int i = 0; i < 20; ++i) {
-      ncclSend(inputOf(member), kCount, ncclFloat, 0, member.comm, member.stream());
+      ncclSend(inputOf(member), kSummedCount, ncclFloat, 0, member.comm, member.stream());
     }
     return member.expect(ncclGroupEnd(), "sends");
   });
@@ -160,8 +143,9 @@ TEST_F(Failure, AnAbortEndsWaitsHereAndThere) {
                 member.board.meet();
                 return;
               }
-              member.expect(ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
-                            "receive");
+              member.expect(
+                  ncclRecv(outputOf(member), kSummedCount, ncclFloat, 0, member.comm, member.stream()),
+                  "receive");
               member.board.meet();
               member.check(streamEnds(member, 2), "a peer's kernel went on after the abort");
               member.check(eventually(1, [&] { return errorOf(member) != ncclSuccess; }),
@@ -176,7 +160,7 @@ TEST_F(Failure, RanksThatDisagreeAreNamed) {
   asThreads(2, connected([](Member& member) {
               member.expect(sum(member), "a first operation");
               member.device->synchronize();
-              member.expect(sum(member, member.rank == 0 ? kCount : kCount - 1), "all-reduce");
+              member.expect(sum(member, member.rank == 0 ? kSummedCount : kSummedCount - 1), "all-reduce");
               member.check(streamEnds(member, 10), "a disagreement hangs");
               member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
               member.expect(errorOf(member), "the error", ncclInvalidUsage);
@@ -193,22 +177,23 @@ struct Wanted {
   strettoScale_t scaling;
   ncclDataType_t quantised;
 };
-ncclResult_t addNorm(const Member& member, const Wanted& wanted) {
-  constexpr size_t kTokens = 5, kHidden = 264, kElements = kTokens * kHidden;
+ncclResult_t addNorm(const Member& member, const Wanted& wanted, size_t hidden = 264) {
+  constexpr size_t kTokens = 5;
+  const size_t elements = kTokens * hidden;
   float* const results = outputOf(member);
   strettoAddRmsNorm_t norm = STRETTO_ADD_RMS_NORM_INITIALIZER;
   norm.tokens = kTokens;
-  norm.hidden = kHidden;
+  norm.hidden = hidden;
   norm.type = ncclFloat;
   norm.epsilon = 1e-6f;
   norm.input = inputOf(member);
   norm.residual = norm.residualOut = results;
-  norm.gamma = inputOf(member) + kElements;
-  norm.normalised = results + kElements;
+  norm.gamma = inputOf(member) + elements;
+  norm.normalised = results + elements;
   norm.scaling = wanted.scaling;
   norm.quantisedType = wanted.quantised;
-  norm.quantised = results + 2 * kElements;
-  norm.scales = results + 3 * kElements;
+  norm.quantised = results + 2 * elements;
+  norm.scales = results + 3 * elements;
   return strettoAllReduceAddRmsNorm(&norm, member.comm, member.stream());
 }
 
@@ -245,6 +230,67 @@ TEST_F(Failure, RanksThatDisagreeAboutAnEightBitCopyAreNamed) {
     for (const Parted& parted : all) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + parted.words.back());
       expectPartedAreNamed(ranks, parted);
+    }
+  }
+}
+
+// The last rank does not call what the others wait for, and aborts.
+void expectAbortEnds(int ranks, const std::function<bool(const Member&)>& force,
+                     const std::function<bool(const Member&)>& enqueue) {
+  asThreads(ranks, connected([&](Member& member) {
+              const bool absent = member.rank == ranks - 1;
+              member.expect(sum(member), "a first operation");
+              member.device->synchronize();
+              force(member);
+              if (!absent) enqueue(member);
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it has begun
+              member.board.meet();
+              if (absent) abort(member);
+              const Canary canary;
+              member.check(streamEnds(member, abortLimit(canary, 1)), "the kernel went on after the abort");
+              member.board.meet();
+              if (!absent) abort(member);
+            }));
+}
+
+// So few elements that some threads of the last warp that has lines have none, and wait for nothing, when the
+// warp gives up its first wait. Later all of its threads have failed.
+constexpr size_t kLinesOfNoWholeWarp = 150;
+
+TEST_F(Failure, AnAbortEndsWarpsOfWhichSomeThreadsHaveNoLine) {
+  for (const char* algorithm : {"one_shot", "two_shot"}) {
+    for (const char* protocol : {"ll", "ll128", "lamport"}) {
+      SCOPED_TRACE(std::string(algorithm) + " " + protocol);
+      const auto force = [&](const Member& member) {
+        return member.expect(strettoCommForce(member.comm, "all_reduce", algorithm, protocol, 0, 1),
+                             protocol);
+      };
+      expectAbortEnds(3, force, [](const Member& member) {
+        return member.expect(sum(member, kLinesOfNoWholeWarp), "all-reduce");
+      });
+    }
+  }
+}
+
+// Tokens of 40 lines, which threads keep in registers, and of 41, the last of them half empty, which they do
+// not.
+TEST_F(Failure, AnAbortEndsWarpsOfATokenOfWhichSomeThreadsHaveNoLine) {
+  for (const int ranks : {2, 3}) {
+    for (const size_t hidden : {size_t{160}, size_t{162}}) {
+      for (const char* algorithm : {"one_shot", "two_shot"}) {
+        if (ranks == 2 && std::string(algorithm) == "two_shot") continue;  // there is none
+        SCOPED_TRACE(std::string(algorithm) + " of " + std::to_string(ranks) + " ranks, " +
+                     std::to_string(hidden));
+        const auto force = [&](const Member& member) {
+          return member.expect(
+              strettoCommForce(member.comm, "all_reduce_add_rms_norm", algorithm, "lamport", 0, 0),
+              algorithm);
+        };
+        expectAbortEnds(ranks, force, [hidden](const Member& member) {
+          return member.expect(addNorm(member, {strettoScaleNone, ncclFloat8e4m3}, hidden),
+                               "all-reduce with RMSNorm");
+        });
+      }
     }
   }
 }
@@ -307,8 +353,8 @@ TEST_F(Failure, OfAnOperationAfterARankHasLeftIsTold) {
               member.expect(sum(member), "a first operation");
               member.expect(
                   member.rank == 0
-                      ? ncclSend(inputOf(member), kCount, ncclFloat, 1, member.comm, member.stream())
-                      : ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
+                      ? ncclSend(inputOf(member), kSummedCount, ncclFloat, 1, member.comm, member.stream())
+                      : ncclRecv(outputOf(member), kSummedCount, ncclFloat, 0, member.comm, member.stream()),
                   "a transfer");
               member.device->synchronize();
               if (member.rank == 1) {
@@ -327,8 +373,8 @@ TEST_F(Failure, OfAnOperationAfterARankHasLeftIsTold) {
 
 TEST_F(Refusal, OfHostMemory) {
   asThreads(2, connected([](Member& member) {
-              std::vector<float> host(kCount);
-              member.expect(ncclAllReduce(host.data(), outputOf(member), kCount, ncclFloat, ncclSum,
+              std::vector<float> host(kSummedCount);
+              member.expect(ncclAllReduce(host.data(), outputOf(member), kSummedCount, ncclFloat, ncclSum,
                                           member.comm, member.stream()),
                             "host memory", ncclInvalidArgument);
               member.expectError("host memory", {"send buffer", "host memory", "STRETTO_DEVICE=cpu"});
@@ -338,16 +384,25 @@ TEST_F(Refusal, OfHostMemory) {
             }));
 }
 
-TEST_F(Refusal, OfADeviceThatIsSharedUnsaid) {
-  const ScopedVariable unsaid("STRETTO_SHARED_DEVICE", "0");
-  asThreads(2, [](Member& member) {
+// Of two ranks on one device.
+void expectSharingIsRefused(const char* sharing, const std::vector<std::string>& words) {
+  const ScopedVariable said("STRETTO_SHARED_DEVICE", sharing);
+  asThreads(2, [&](Member& member) {
     member.device = OnDevice::make(0);
     ncclUniqueId id;
     if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
     member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclInvalidUsage);
     member.check(member.comm == nullptr, "no handle is left");
-    member.expectError("sharing", {"ranks 0 and 1", "STRETTO_SHARED_DEVICE=1", "cudaSetDevice"});
+    member.expectError("sharing", words);
   });
+}
+
+TEST_F(Refusal, OfADeviceThatIsSharedUnsaid) {
+  expectSharingIsRefused("0", {"ranks 0 and 1", "STRETTO_SHARED_DEVICE=1", "cudaSetDevice"});
+}
+
+TEST_F(Refusal, OfMoreKernelsAtOnceThanADeviceHolds) {
+  expectSharingIsRefused("1000", {"STRETTO_SHARED_DEVICE=1000", "multiprocessors"});
 }
 
 TEST_F(Refusal, OfRanksInDifferentPlaces) {

@@ -20,14 +20,15 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 300;
+constexpr size_t kFusedCount = 300;
 
 // Sums in places of their own.
 bool sums(const Member& member, size_t many) {
   member.expect(ncclGroupStart(), "a group's begin");
   for (size_t i = 0; i < many; ++i) {
-    auto* const at = reinterpret_cast<float*>(member.device->at(0, nullptr)) + i * kCount;
-    member.expect(ncclAllReduce(at, at, kCount, ncclFloat, ncclSum, member.comm, member.stream()), "a sum");
+    auto* const at = reinterpret_cast<float*>(member.device->at(0, nullptr)) + i * kFusedCount;
+    member.expect(ncclAllReduce(at, at, kFusedCount, ncclFloat, ncclSum, member.comm, member.stream()),
+                  "a sum");
   }
   return member.expect(ncclGroupEnd(), "a group");
 }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "communicator/cuda/sums.hpp"
 #include "harness/ranks.hpp"
 
 namespace stretto {
@@ -18,8 +19,8 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 10000;  // elements per block
-constexpr int kRanks = 2;
+constexpr size_t kBlockCount = 10000;
+constexpr int kHosts = 2;  // of a rank each
 
 class HandOver : public ::testing::Test {
  protected:
@@ -32,20 +33,14 @@ class HandOver : public ::testing::Test {
   }
 };
 
-float valueOf(int rank, size_t index) {
+float elementOf(int rank, size_t index) {
   return static_cast<float>(rank + 1) * static_cast<float>(index % 97);
-}
-float* inputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(0, nullptr));
-}
-float* outputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(1, nullptr));
 }
 
 // Fills the input with this rank's values and forgets what the output held.
 void prepare(const Member& member) {
-  std::vector<float> values(kCount * kRanks);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = valueOf(member.rank, i);
+  std::vector<float> values(kBlockCount * kHosts);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = elementOf(member.rank, i);
   member.device->upload(member.device->at(0, nullptr), reinterpret_cast<const char*>(values.data()),
                         values.size() * sizeof(float));
   values.assign(values.size(), -1);
@@ -67,7 +62,7 @@ void compare(const Member& member, const char* what, size_t count, Wanted wanted
 }
 
 float sumAt(size_t index) {
-  return valueOf(0, index) + valueOf(1, index);
+  return elementOf(0, index) + elementOf(1, index);
 }
 
 // A communicator of ranks on hosts of their own, around `body`.
@@ -87,60 +82,67 @@ Body apart(Body body) {
 
 void reducing(const Member& member) {
   prepare(member);
-  member.expect(ncclAllReduce(inputOf(member), outputOf(member), kCount, ncclFloat, ncclSum, member.comm,
+  member.expect(ncclAllReduce(inputOf(member), outputOf(member), kBlockCount, ncclFloat, ncclSum, member.comm,
                               member.stream()),
                 "all-reduce");
-  compare(member, "all-reduce", kCount, sumAt);
+  compare(member, "all-reduce", kBlockCount, sumAt);
   prepare(member);
-  member.expect(ncclReduceScatter(inputOf(member), outputOf(member), kCount, ncclFloat, ncclMax, member.comm,
-                                  member.stream()),
+  member.expect(ncclReduceScatter(inputOf(member), outputOf(member), kBlockCount, ncclFloat, ncclMax,
+                                  member.comm, member.stream()),
                 "reduce-scatter");
-  const size_t mine = static_cast<size_t>(member.rank) * kCount;
-  compare(member, "reduce-scatter", kCount, [&](size_t i) { return valueOf(1, mine + i); });
+  const size_t mine = static_cast<size_t>(member.rank) * kBlockCount;
+  compare(member, "reduce-scatter", kBlockCount, [&](size_t i) { return elementOf(1, mine + i); });
   prepare(member);
-  member.expect(ncclReduce(inputOf(member), outputOf(member), kCount, ncclFloat, ncclSum, 1, member.comm,
+  member.expect(ncclReduce(inputOf(member), outputOf(member), kBlockCount, ncclFloat, ncclSum, 1, member.comm,
                            member.stream()),
                 "reduce");
-  if (member.rank == 1) compare(member, "reduce", kCount, sumAt);
+  if (member.rank == 1) compare(member, "reduce", kBlockCount, sumAt);
 }
 
 void moving(const Member& member) {
   float *const input = inputOf(member), *const output = outputOf(member);
   prepare(member);
-  member.expect(ncclAllGather(input, output, kCount, ncclFloat, member.comm, member.stream()), "all-gather");
-  const auto block = [](size_t i) { return static_cast<int>(i / kCount); };
-  compare(member, "all-gather", kCount * kRanks, [&](size_t i) { return valueOf(block(i), i % kCount); });
+  member.expect(ncclAllGather(input, output, kBlockCount, ncclFloat, member.comm, member.stream()),
+                "all-gather");
+  const auto block = [](size_t i) { return static_cast<int>(i / kBlockCount); };
+  compare(member, "all-gather", kBlockCount * kHosts,
+          [&](size_t i) { return elementOf(block(i), i % kBlockCount); });
   prepare(member);
-  member.expect(ncclAlltoAll(input, output, kCount, ncclFloat, member.comm, member.stream()), "all-to-all");
-  const size_t mine = static_cast<size_t>(member.rank) * kCount;
-  compare(member, "all-to-all", kCount * kRanks,
-          [&](size_t i) { return valueOf(block(i), mine + i % kCount); });
+  member.expect(ncclAlltoAll(input, output, kBlockCount, ncclFloat, member.comm, member.stream()),
+                "all-to-all");
+  const size_t mine = static_cast<size_t>(member.rank) * kBlockCount;
+  compare(member, "all-to-all", kBlockCount * kHosts,
+          [&](size_t i) { return elementOf(block(i), mine + i % kBlockCount); });
   prepare(member);
-  member.expect(ncclBroadcast(input, output, kCount, ncclFloat, 1, member.comm, member.stream()),
+  member.expect(ncclBroadcast(input, output, kBlockCount, ncclFloat, 1, member.comm, member.stream()),
                 "broadcast");
-  compare(member, "broadcast", kCount, [](size_t i) { return valueOf(1, i); });
+  compare(member, "broadcast", kBlockCount, [](size_t i) { return elementOf(1, i); });
   prepare(member);
-  member.expect(ncclGather(input, output, kCount, ncclFloat, 0, member.comm, member.stream()), "gather");
+  member.expect(ncclGather(input, output, kBlockCount, ncclFloat, 0, member.comm, member.stream()), "gather");
   if (member.rank == 0) {
-    compare(member, "gather", kCount * kRanks, [&](size_t i) { return valueOf(block(i), i % kCount); });
+    compare(member, "gather", kBlockCount * kHosts,
+            [&](size_t i) { return elementOf(block(i), i % kBlockCount); });
   }
   prepare(member);
-  member.expect(ncclScatter(input, output, kCount, ncclFloat, 0, member.comm, member.stream()), "scatter");
-  compare(member, "scatter", kCount, [&](size_t i) { return valueOf(0, mine + i); });
+  member.expect(ncclScatter(input, output, kBlockCount, ncclFloat, 0, member.comm, member.stream()),
+                "scatter");
+  compare(member, "scatter", kBlockCount, [&](size_t i) { return elementOf(0, mine + i); });
 }
 
 void grouped(const Member& member) {
   prepare(member);
   const int peer = 1 - member.rank;
   ncclGroupStart();
-  member.expect(ncclSend(inputOf(member), kCount, ncclFloat, peer, member.comm, member.stream()), "send");
-  member.expect(ncclRecv(outputOf(member), kCount, ncclFloat, peer, member.comm, member.stream()), "receive");
+  member.expect(ncclSend(inputOf(member), kBlockCount, ncclFloat, peer, member.comm, member.stream()),
+                "send");
+  member.expect(ncclRecv(outputOf(member), kBlockCount, ncclFloat, peer, member.comm, member.stream()),
+                "receive");
   member.expect(ncclGroupEnd(), "group");
-  compare(member, "exchange", kCount, [&](size_t i) { return valueOf(peer, i); });
+  compare(member, "exchange", kBlockCount, [&](size_t i) { return elementOf(peer, i); });
 }
 
 TEST_F(HandOver, EveryOperation) {
-  asProcesses(kRanks, apart([](Member& member) {
+  asProcesses(kHosts, apart([](Member& member) {
                 reducing(member);
                 moving(member);
                 grouped(member);
@@ -152,54 +154,55 @@ TEST_F(HandOver, EveryOperation) {
 }
 
 TEST_F(HandOver, OperatorsRegistrationsAndMemory) {
-  asProcesses(kRanks, apart([](Member& member) {
-                ncclRedOp_t half = ncclSum;
-                float scalar = 0.5f;
-                member.expect(
-                    ncclRedOpCreatePreMulSum(&half, &scalar, ncclFloat, ncclScalarHostImmediate, member.comm),
-                    "operator");
-                void* handle = nullptr;
-                member.expect(ncclCommRegister(member.comm, inputOf(member), kCount * sizeof(float), &handle),
-                              "register");
-                prepare(member);
-                member.expect(ncclAllReduce(inputOf(member), outputOf(member), kCount, ncclFloat, half,
-                                            member.comm, member.stream()),
-                              "all-reduce");
-                compare(member, "half", kCount, [](size_t i) { return sumAt(i) / 2; });
-                member.expect(ncclCommDeregister(member.comm, handle), "deregister");
-                member.expect(ncclRedOpDestroy(half, member.comm), "no operator");
-                void* memory = nullptr;
-                if (!member.expect(ncclMemAlloc(&memory, size_t{1} << 20), "allocate")) return;
-                ncclWindow_t window = nullptr;
-                member.expect(ncclCommWindowRegister(member.comm, memory, size_t{1} << 20, &window,
-                                                     NCCL_WIN_COLL_SYMMETRIC),
-                              "window");
-                if (window != nullptr) {
-                  member.expect(ncclCommWindowDeregister(member.comm, window), "no window");
-                }
-                member.expect(ncclMemFree(memory), "free");
-              }),
-              120);
+  asProcesses(
+      kHosts, apart([](Member& member) {
+        ncclRedOp_t half = ncclSum;
+        float scalar = 0.5f;
+        member.expect(
+            ncclRedOpCreatePreMulSum(&half, &scalar, ncclFloat, ncclScalarHostImmediate, member.comm),
+            "operator");
+        void* handle = nullptr;
+        member.expect(ncclCommRegister(member.comm, inputOf(member), kBlockCount * sizeof(float), &handle),
+                      "register");
+        prepare(member);
+        member.expect(ncclAllReduce(inputOf(member), outputOf(member), kBlockCount, ncclFloat, half,
+                                    member.comm, member.stream()),
+                      "all-reduce");
+        compare(member, "half", kBlockCount, [](size_t i) { return sumAt(i) / 2; });
+        member.expect(ncclCommDeregister(member.comm, handle), "deregister");
+        member.expect(ncclRedOpDestroy(half, member.comm), "no operator");
+        void* memory = nullptr;
+        if (!member.expect(ncclMemAlloc(&memory, size_t{1} << 20), "allocate")) return;
+        ncclWindow_t window = nullptr;
+        member.expect(
+            ncclCommWindowRegister(member.comm, memory, size_t{1} << 20, &window, NCCL_WIN_COLL_SYMMETRIC),
+            "window");
+        if (window != nullptr) {
+          member.expect(ncclCommWindowDeregister(member.comm, window), "no window");
+        }
+        member.expect(ncclMemFree(memory), "free");
+      }),
+      120);
 }
 
 TEST_F(HandOver, Graphs) {
-  asProcesses(kRanks, apart([](Member& member) {
+  asProcesses(kHosts, apart([](Member& member) {
                 prepare(member);
                 const auto enqueue = [&] {
-                  return member.expect(ncclAllReduce(inputOf(member), outputOf(member), kCount, ncclFloat,
-                                                     ncclSum, member.comm, member.stream()),
+                  return member.expect(ncclAllReduce(inputOf(member), outputOf(member), kBlockCount,
+                                                     ncclFloat, ncclSum, member.comm, member.stream()),
                                        "captured");
                 };
                 member.check(member.device->inGraph(enqueue, 10, [&] { return member.board.meet(); }),
                              "graph");
-                compare(member, "graph", kCount, sumAt);
+                compare(member, "graph", kBlockCount, sumAt);
               }),
               120);
 }
 
 // The parent is on two hosts; a child of one rank is not, and is ours.
 TEST_F(HandOver, ChildrenOnOneHostStayHere) {
-  asProcesses(kRanks, apart([](Member& member) {
+  asProcesses(kHosts, apart([](Member& member) {
                 ncclComm_t alone = nullptr;
                 member.expect(ncclCommSplit(member.comm, member.rank, 0, &alone, nullptr), "split");
                 size_t needed = 0;
@@ -216,12 +219,12 @@ TEST_F(HandOver, ChildrenOnOneHostStayHere) {
 
 // A rank waits in NCCL's kernel for one that never comes.
 TEST_F(HandOver, AnAbortEndsTheirKernels) {
-  asProcesses(kRanks, apart([](Member& member) {
+  asProcesses(kHosts, apart([](Member& member) {
                 reducing(member);  // connected
                 member.board.meet();
                 if (member.rank == 0) {
-                  member.expect(ncclAllReduce(inputOf(member), outputOf(member), kCount, ncclFloat, ncclSum,
-                                              member.comm, member.stream()),
+                  member.expect(ncclAllReduce(inputOf(member), outputOf(member), kBlockCount, ncclFloat,
+                                              ncclSum, member.comm, member.stream()),
                                 "all-reduce");
                   std::this_thread::sleep_for(std::chrono::milliseconds(300));
                 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "communicator/cuda/sums.hpp"
 #include "harness/captured_log.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
@@ -23,12 +24,6 @@ class LongWaitOnGpus : public ::testing::Test {
   const ScopedVariable after_{"STRETTO_WARN_AFTER", "1"};
 };
 
-void sum(const Member& member) {
-  auto* const buffer = reinterpret_cast<float*>(member.device->at(0, nullptr));
-  member.expect(ncclAllReduce(buffer, buffer, 100, ncclFloat32, ncclSum, member.comm, member.stream()),
-                "sum");
-}
-
 // Until rank 0's kernel has waited for long.
 void pauseOf(const Member& member) {
   if (member.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -37,10 +32,10 @@ void pauseOf(const Member& member) {
 TEST_F(LongWaitOnGpus, IsToldOnceWithTheRankAndTheOperation) {
   CapturedWarnings warnings;
   asThreads(2, connected([](Member& member) {
-              sum(member);
+              sumInPlace(member, 100);
               member.device->synchronize();
               pauseOf(member);
-              sum(member);
+              sumInPlace(member, 100);
               member.device->synchronize();
             }));
   const std::string text = warnings.take();
@@ -60,7 +55,7 @@ bool transfer(const Member& member) {
 TEST_F(LongWaitOnGpus, OfATransferIsToldOnce) {
   CapturedWarnings warnings;
   asThreads(2, connected([](Member& member) {
-              sum(member);
+              sumInPlace(member, 100);
               member.device->synchronize();
               pauseOf(member);
               transfer(member);
@@ -74,7 +69,7 @@ TEST_F(LongWaitOnGpus, OfATransferIsToldOnce) {
 TEST_F(LongWaitOnGpus, OfAGraphsTransferIsToldOnceInEachRun) {
   CapturedWarnings warnings;
   asThreads(2, connected([](Member& member) {
-              sum(member);
+              sumInPlace(member, 100);
               member.device->synchronize();
               for (int run = 0; run < 2; ++run) {
                 member.device->inGraph([&] { return transfer(member); }, 3,

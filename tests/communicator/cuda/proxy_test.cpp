@@ -12,6 +12,7 @@
 
 #include "base/scoped_variable.hpp"
 #include "communicator/core/far.hpp"
+#include "communicator/cuda/sums.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/explained.hpp"
 #include "harness/made_up_net.hpp"
@@ -24,13 +25,6 @@ namespace {
 using namespace stretto::testing;
 
 constexpr size_t kMost = size_t{1} << 20;  // floats
-
-float* inputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(0, nullptr));
-}
-float* resultOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(1, nullptr));
-}
 
 float valueOf(int rank, size_t i) {
   return static_cast<float>(rank + 1) + static_cast<float>(i % 97);
@@ -48,7 +42,7 @@ bool holds(const Member& member, size_t count, const char* what, Wanted wanted) 
   std::vector<float> got(count);
   member.device->synchronize();
   member.device->download(reinterpret_cast<char*>(got.data()),
-                          reinterpret_cast<const char*>(resultOf(member)), count * sizeof(float));
+                          reinterpret_cast<const char*>(outputOf(member)), count * sizeof(float));
   for (size_t i = 0; i < count; ++i) {
     if (got[i] == wanted(i)) continue;
     member.complain("%s of %zu: element %zu is %g, not %g", what, count, i, static_cast<double>(got[i]),
@@ -67,7 +61,7 @@ float sumOf(const Member& member, size_t i) {
 bool sumsRight(Member& member, const std::vector<size_t>& counts) {
   for (const size_t count : counts) {
     fill(member, count);
-    const ncclResult_t result = ncclAllReduce(inputOf(member), resultOf(member), count, ncclFloat, ncclSum,
+    const ncclResult_t result = ncclAllReduce(inputOf(member), outputOf(member), count, ncclFloat, ncclSum,
                                               member.comm, member.stream());
     if (!member.expect(result, "all-reduce")) return false;
     if (!holds(member, count, "all-reduce", [&](size_t i) { return sumOf(member, i); })) return false;
@@ -83,7 +77,7 @@ bool othersRight(Member& member, size_t count) {
     return member.expect(result, what) && holds(member, results, what, wanted);
   };
   float* const in = inputOf(member);
-  float* const out = resultOf(member);
+  float* const out = outputOf(member);
   const ncclComm_t comm = member.comm;
   const cudaStream_t stream = member.stream();
   const size_t own = count * static_cast<size_t>(member.rank);
@@ -159,7 +153,7 @@ TEST_P(Proxied, GraphsAreReplayed) {
               constexpr size_t kCount = 5000;
               fill(member, kCount);
               const auto work = [&] {
-                return member.expect(ncclAllReduce(inputOf(member), resultOf(member), kCount, ncclFloat,
+                return member.expect(ncclAllReduce(inputOf(member), outputOf(member), kCount, ncclFloat,
                                                    ncclSum, member.comm, member.stream()),
                                      "all-reduce");
               };
@@ -212,7 +206,7 @@ void failNamed(Member& member, const std::string& part) {
   if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
   ncclResult_t result = ncclSuccess;
   for (int turn = 0; turn < 20 && result == ncclSuccess; ++turn) {
-    result = ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum, member.comm,
+    result = ncclAllReduce(inputOf(member), outputOf(member), 1000, ncclFloat, ncclSum, member.comm,
                            member.stream());
   }
   member.device->synchronize();
@@ -312,7 +306,7 @@ TEST_F(GpuHosts, OfTwoRanksEachAndTheirChildren) {
           return;
         fill(member, 1000);
         const auto sum = [&](const char* what, int first, int second) {
-          return member.expect(ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum,
+          return member.expect(ncclAllReduce(inputOf(member), outputOf(member), 1000, ncclFloat, ncclSum,
                                              child, member.stream()),
                                what) &&
                  holds(member, 1000, what, [&](size_t i) { return valueOf(first, i) + valueOf(second, i); });
@@ -341,7 +335,7 @@ TEST_F(GpuHosts, OneThatLeavesInPeaceIsNoLoss) {
                 }
                 member.board.meet();
                 const ncclResult_t result =
-                    ncclRecv(resultOf(member), kCount, ncclFloat, 0, member.comm, member.stream());
+                    ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream());
                 if (!member.expect(result, "receive")) return;
                 holds(member, kCount, "receive", [](size_t i) { return valueOf(0, i); });
                 std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // until a loss would be told
@@ -363,7 +357,7 @@ TEST_F(GpuHosts, OneThatDiesIsNamed) {
                 if (member.rank == 0) {
                   for (;;) pause();
                 }
-                const ncclResult_t result = ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat,
+                const ncclResult_t result = ncclAllReduce(inputOf(member), outputOf(member), kMost, ncclFloat,
                                                           ncclSum, member.comm, member.stream());
                 member.expect(result, "all-reduce");
                 member.board.word(0) = 1;
@@ -393,7 +387,7 @@ TEST_F(GpuHosts, OneThatAbortsIsNamed) {
                   member.board.meet();
                   return;
                 }
-                const ncclResult_t result = ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat,
+                const ncclResult_t result = ncclAllReduce(inputOf(member), outputOf(member), kMost, ncclFloat,
                                                           ncclSum, member.comm, member.stream());
                 if (result == ncclSuccess) member.device->synchronize();
                 expectLoss(member, 10, {"rank 0"});

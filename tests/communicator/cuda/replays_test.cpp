@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/scoped_variable.hpp"
+#include "communicator/cuda/sums.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
 #include "profiler/journal.hpp"
@@ -17,21 +18,13 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 1000;
+constexpr size_t kReplayedCount = 1000;
 constexpr int kReplays = 5;
 
-float* arrayOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(0, nullptr));
-}
-bool sum(const Member& member) {
-  return member.expect(ncclAllReduce(arrayOf(member), arrayOf(member), kCount, ncclFloat, ncclSum,
-                                     member.comm, member.stream()),
-                       "all-reduce");
-}
 bool broadcast(const Member& member) {
-  return member.expect(
-      ncclBroadcast(arrayOf(member), arrayOf(member), kCount, ncclFloat, 1, member.comm, member.stream()),
-      "broadcast");
+  return member.expect(ncclBroadcast(inputOf(member), inputOf(member), kReplayedCount, ncclFloat, 1,
+                                     member.comm, member.stream()),
+                       "broadcast");
 }
 
 // By rank, function and block: the numbers of the replays, in the order in which they were told.
@@ -59,11 +52,11 @@ TEST(Replays, HaveTheSameNumbersOnAllRanks) {
   const ScopedVariable place("STRETTO_TEST_PROFILE_LOG", log.c_str());
   const ScopedVariable named("NCCL_PROFILER_PLUGIN", plugin.c_str());
   asThreads(3, connected([](Member& member) {
-              const auto work = [&] { return sum(member) && broadcast(member); };
-              if (!sum(member)) return;
+              const auto work = [&] { return sumInPlace(member, kReplayedCount) && broadcast(member); };
+              if (!sumInPlace(member, kReplayedCount)) return;
               member.check(member.device->inGraph(work, kReplays, [&] { return member.board.meet(); }),
                            "a graph");
-              sum(member);
+              sumInPlace(member, kReplayedCount);
               member.device->synchronize();
             }));
   const Journal journal = Journal::read(log);

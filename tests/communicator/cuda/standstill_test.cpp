@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "communicator/cuda/sums.hpp"
+#include "harness/cuda/endings.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
 
@@ -12,30 +14,13 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kCount = 100000;
-constexpr size_t kLargeCount = 1'000'000;
 constexpr size_t kSentCount = 10'000'000;  // more than links hold, so that a send waits for its receiver
 
-float* inputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(0, nullptr));
-}
-float* outputOf(const Member& member) {
-  return reinterpret_cast<float*>(member.device->at(1, nullptr));
-}
-ncclResult_t sum(const Member& member, size_t count = kCount) {
-  return ncclAllReduce(inputOf(member), outputOf(member), count, ncclFloat, ncclSum, member.comm,
-                       member.stream());
-}
 ncclResult_t sendTo(const Member& member, int peer, size_t count = kSentCount) {
   return ncclSend(inputOf(member), count, ncclFloat, peer, member.comm, member.stream());
 }
 ncclResult_t receiveFrom(const Member& member, int peer, size_t count = kSentCount) {
   return ncclRecv(outputOf(member), count, ncclFloat, peer, member.comm, member.stream());
-}
-ncclResult_t errorOf(const Member& member) {
-  ncclResult_t later = ncclSuccess;
-  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
-  return later;
 }
 
 class Standstill : public ::testing::Test {
@@ -83,7 +68,7 @@ TEST_F(Standstill, OfASendAndACollective) {
 TEST_F(Standstill, OfAReceiveAndACollectiveAmongThree) {
   standStill(3,
              [](Member& member) {
-               if (member.rank == 2) member.expect(receiveFrom(member, 0, kCount), "receive");
+               if (member.rank == 2) member.expect(receiveFrom(member, 0, kSummedCount), "receive");
                member.expect(sum(member), "all-reduce");
              },
              {"ranks disagree", "receive float32 x 100000 from rank 0", "#2 all_reduce float32 x 100000"});
@@ -94,7 +79,7 @@ TEST_F(Standstill, OfASmallAllToAllAndALargeAllReduce) {
   standStill(3,
              [](Member& member) {
                if (member.rank == 1) {
-                 member.expect(sum(member, kLargeCount), "all-reduce");
+                 member.expect(sum(member, 1'000'000), "all-reduce");
                  return;
                }
                member.expect(ncclAlltoAll(inputOf(member), outputOf(member), 3, ncclFloat, member.comm,
@@ -152,7 +137,7 @@ TEST_F(Standstill, OfAReceiveFromARankThatHasLeft) {
               member.expect(sum(member), "a first operation");
               member.device->synchronize();
               if (member.rank == 1) return;
-              member.expect(receiveFrom(member, 1, kCount), "receive");
+              member.expect(receiveFrom(member, 1, kSummedCount), "receive");
               const bool ended =
                   eventually(30, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
               member.check(ended, "a kernel that waits for a rank that has left goes on");
@@ -172,10 +157,10 @@ TEST_F(Standstill, IsNotWhereALateRankComes) {
                 member.device->synchronize();
                 member.board.meet();
                 (void)eventually(1.5, [] { return false; });
-                member.expect(receiveFrom(member, 1, kCount), "receive");
+                member.expect(receiveFrom(member, 1, kSummedCount), "receive");
               } else {
                 member.board.meet();
-                if (member.rank == 1) member.expect(sendTo(member, 0, kCount), "send");
+                if (member.rank == 1) member.expect(sendTo(member, 0, kSummedCount), "send");
               }
               member.expect(sum(member), "all-reduce");
               member.device->synchronize();

@@ -161,6 +161,16 @@ TEST(Channels, OfRanksThatShareADeviceFitTogether) {
   EXPECT_EQ(residentFor(3, 8), 1) << "at least one";
 }
 
+TEST(Channels, LeaveRoomForTheKernelsOfOtherCommunicatorsOnASharedDevice) {
+  EXPECT_EQ(kernelsAtOnce(0, 1), 1) << "nobody shares it";
+  EXPECT_EQ(kernelsAtOnce(1, 1), 8) << "the other ranks there belong to other communicators";
+  EXPECT_EQ(kernelsAtOnce(1, 4), 8);
+  EXPECT_EQ(kernelsAtOnce(1, 16), 32) << "two of each rank";
+  EXPECT_EQ(kernelsAtOnce(2, 2), 2) << "the user has counted them";
+  EXPECT_EQ(kernelsAtOnce(12, 4), 12);
+  EXPECT_EQ(kernelsAtOnce(2, 4), 4) << "of one operation there is one for each rank";
+}
+
 TEST(DeviceChoice, CpuIsTheHostWhateverThereIs) {
   const ScopedVariable variable("STRETTO_DEVICE", "cpu");
   const auto device = deviceOfThisThread();

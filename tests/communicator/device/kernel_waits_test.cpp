@@ -29,7 +29,7 @@ struct Receives {
 struct WaitsForSignals {};
 
 // Ranks whose kernels say what a test lets them say; every rank looks for a standstill in each turn.
-class KernelWaitsTest : public testing::Test {
+class KernelWaitsTest : public ::testing::Test {
  protected:
   struct Rank {
     KernelWaits published{};

@@ -22,7 +22,7 @@ thread_local int gCurrent = 0;
 std::atomic<int> gStampsWanted{0};
 
 // Whether the environment leaves this as it is.
-bool has(const char* variable) {
+bool isAllowed(const char* variable) {
   const char* const text = getenv(variable);
   return text == nullptr || *text != '0';
 }
@@ -83,7 +83,7 @@ Result<DeviceFacts> factsOf(int device) {
   return facts;
 }
 bool canAccess(int from, int to) {
-  return from == to || has("FAKE_REACH");
+  return from == to || isAllowed("FAKE_REACH");
 }
 bool hasNvlink(int, int) {
   return true;
@@ -209,7 +209,7 @@ class Idle final : public Engine {
   KernelCounts finished() const override { return {done_.load(), 0}; }
   Status wantStamps() override {
     ++gStampsWanted;
-    if (!has("FAKE_STAMPS")) return fail(Code::kSystem, "made-up GPU: no pinned memory");
+    if (!isAllowed("FAKE_STAMPS")) return fail(Code::kSystem, "made-up GPU: no pinned memory");
     stamped_ = true;
     return kOkStatus;
   }

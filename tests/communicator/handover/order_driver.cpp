@@ -35,13 +35,13 @@ void expect(ncclResult_t result, const char* what, ncclResult_t wanted = ncclSuc
 }
 
 template <typename Function>
-Function of(void* library, Function, const char* name) {
+Function of(void* library, const char* name) {
   void* const found = dlsym(library, name);
   if (found == nullptr) give(name, 0);
   return reinterpret_cast<Function>(found);
 }
-#define OURS(name) of(gOurs, &::name, #name)
-#define THEIRS(name) of(gTheirs, &::name, #name)
+#define OURS(name) of<decltype(&::name)>(gOurs, #name)
+#define THEIRS(name) of<decltype(&::name)>(gTheirs, #name)
 
 int theirCount(const char* name) {
   return reinterpret_cast<int (*)()>(dlsym(gTheirs, name))();
@@ -129,7 +129,7 @@ void* findOurs(const char* name) {
 
 // NCCL is a tool that calls us: nothing goes round in circles.
 void asTool() {
-  of(gTheirs, static_cast<void (*)(void* (*)(const char*))>(nullptr), "toolUse")(findOurs);
+  of<void (*)(void* (*)(const char*))>(gTheirs, "toolUse")(findOurs);
   int version = 0;
   expect(THEIRS(ncclGetVersion)(&version), "version");
   if (version != NCCL_VERSION_CODE) give("version", version);

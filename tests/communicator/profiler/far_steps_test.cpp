@@ -19,7 +19,7 @@ using namespace stretto::testing;
 using observe::profiler::bit;
 using observe::profiler::Type;
 
-constexpr size_t kMany = 3 << 18;  // of float: several chunks
+constexpr size_t kSeveralChunks = 3 << 18;  // of float
 constexpr double kLateSeconds = 0.2;
 
 class FarProfilerCalls : public ProfilerCalls {
@@ -31,7 +31,7 @@ class FarProfilerCalls : public ProfilerCalls {
 // Each direction is a proxy operation of the collective, each chunk a step, and what the net sends an event
 // in it; what one rank sends the other receives.
 TEST_F(FarProfilerCalls, ChunksAreStepsOfTheirCollective) {
-  const Journal journal = run(0xffff, [](Member& member) { sum(member, kMany); });
+  const Journal journal = run(0xffff, [](Member& member) { sum(member, kSeveralChunks); });
   const auto operations = journal.of("start", "ProxyOp");
   ASSERT_EQ(operations.size(), 4u);
   std::map<std::string, std::string> wayOf;  // of an operation: who sends to whom, and who tells of it
@@ -60,7 +60,7 @@ TEST_F(FarProfilerCalls, ChunksAreStepsOfTheirCollective) {
     const std::string sent = std::string(rank) + " sends", received = std::string(rank) + " is received";
     EXPECT_GT(steps[sent], 1u);
     EXPECT_EQ(steps[sent], steps[received]);
-    EXPECT_GE(bytes[sent], kMany * sizeof(float) / 2);
+    EXPECT_GE(bytes[sent], kSeveralChunks * sizeof(float) / 2);
     EXPECT_EQ(bytes[sent], bytes[received]);
   }
   uint64_t length = 0;
@@ -79,7 +79,7 @@ TEST_F(FarProfilerCalls, ChunksAreStepsOfTheirCollective) {
 // What earlier operations sent is not taken for the later one's.
 TEST_F(FarProfilerCalls, EachOfSeveralCollectivesHasItsOwnChunks) {
   const Journal journal = run(0xffff, [](Member& member) {
-    for (int turn = 0; turn < 3; ++turn) sum(member, kMany);
+    for (int turn = 0; turn < 3; ++turn) sum(member, kSeveralChunks);
   });
   std::set<std::string> handedOver;  // steps, and those of them that the net has begun
   std::map<std::string, size_t> begun;
@@ -123,7 +123,7 @@ TEST_F(FarProfilerCalls, StepsSayWhoWaitedForWhom) {
 }
 
 TEST_F(FarProfilerCalls, AMaskWithoutStepsBringsNone) {
-  const Journal journal = run(bit(Type::kProxyOp), [](Member& member) { sum(member, kMany); });
+  const Journal journal = run(bit(Type::kProxyOp), [](Member& member) { sum(member, kSeveralChunks); });
   EXPECT_EQ(journal.of("start", "ProxyOp").size(), 4u);
   EXPECT_TRUE(journal.of("start", "ProxyStep").empty());
   EXPECT_TRUE(journal.of("start", "NetPlugin").empty());
@@ -132,8 +132,8 @@ TEST_F(FarProfilerCalls, AMaskWithoutStepsBringsNone) {
 // A collective that fails leaves nothing open (run() looks).
 TEST_F(FarProfilerCalls, WhatFailsIsClosedToo) {
   const Journal journal = run(0xffff, [](Member& member) {
-    std::vector<float> data(kMany, 1);
-    const size_t count = member.rank == 0 ? kMany : kMany / 2;
+    std::vector<float> data(kSeveralChunks, 1);
+    const size_t count = member.rank == 0 ? kSeveralChunks : kSeveralChunks / 2;
     EXPECT_NE(ncclAllReduce(data.data(), data.data(), count, ncclFloat, ncclSum, member.comm, nullptr),
               ncclSuccess);
   });
@@ -144,7 +144,7 @@ TEST_F(FarProfilerCalls, WhatFailsIsClosedToo) {
 // Nor does one that is aborted while chunks are with the net and others are awaited.
 TEST_F(FarProfilerCalls, WhatIsAbortedIsClosedToo) {
   const Journal journal = run(0xffff, [](Member& member) {
-    sum(member, kMany);  // connects
+    sum(member, kSeveralChunks);  // connects
     member.board.meet();
     ncclComm_t const comm = std::exchange(member.comm, nullptr);
     if (member.rank == 0) {
@@ -152,10 +152,10 @@ TEST_F(FarProfilerCalls, WhatIsAbortedIsClosedToo) {
         std::this_thread::sleep_for(std::chrono::duration<double>(kLateSeconds));
         member.expect(ncclCommAbort(comm), "abort");
       });
-      std::vector<float> data(kMany, 1);
-      member.check(
-          ncclAllReduce(data.data(), data.data(), kMany, ncclFloat, ncclSum, comm, nullptr) != ncclSuccess,
-          "an all-reduce that was aborted");
+      std::vector<float> data(kSeveralChunks, 1);
+      member.check(ncclAllReduce(data.data(), data.data(), kSeveralChunks, ncclFloat, ncclSum, comm,
+                                 nullptr) != ncclSuccess,
+                   "an all-reduce that was aborted");
       aborts.join();
     }
     member.board.meet();
@@ -167,7 +167,7 @@ TEST_F(FarProfilerCalls, WhatIsAbortedIsClosedToo) {
 
 TEST_F(FarProfilerCalls, MessagesHaveTheStepsOfTransfersAlone) {
   const Journal journal = run(0xffff, [](Member& member) {
-    sum(member, kMany);
+    sum(member, kSeveralChunks);
     std::vector<float> data(16, 1);
     if (member.rank == 0)
       ncclSend(data.data(), 16, ncclFloat, 1, member.comm, nullptr);
@@ -210,7 +210,7 @@ class FarProfilerFaults : public FarProfilerCalls {
 TEST_F(FarProfilerFaults, AnotherNetHasStepsAndNoEventsOfSockets) {
   net_->faults.polls = 3;
   const Journal journal = run(
-      0xffff, [](Member& member) { sum(member, kMany); }, 3);
+      0xffff, [](Member& member) { sum(member, kSeveralChunks); }, 3);
   EXPECT_FALSE(journal.of("stop", "ProxyStep").empty());
   EXPECT_TRUE(journal.of("start", "NetPlugin").empty());
 }
@@ -220,10 +220,11 @@ TEST_F(FarProfilerFaults, ALinkThatBreaksLeavesNothingOpen) {
   for (const int messages : {3, 10, 23}) {
     net_->faults.breaks = messages;
     const Journal journal = run(0xffff, [](Member& member) {
-      std::vector<float> data(kMany, 1);
+      std::vector<float> data(kSeveralChunks, 1);
       ncclResult_t result = ncclSuccess;
       for (int turn = 0; turn < 100 && result == ncclSuccess; ++turn)
-        result = ncclAllReduce(data.data(), data.data(), kMany, ncclFloat, ncclSum, member.comm, nullptr);
+        result =
+            ncclAllReduce(data.data(), data.data(), kSeveralChunks, ncclFloat, ncclSum, member.comm, nullptr);
       member.check(result != ncclSuccess, "all-reduces over a net that broke");
       member.board.meet();
       member.expect(ncclCommAbort(std::exchange(member.comm, nullptr)), "abort");
@@ -237,7 +238,7 @@ TEST_F(FarProfilerFaults, ALinkThatBreaksLeavesNothingOpen) {
 TEST_F(FarProfilerFaults, WhatIsNotTakenIsOfferedOnce) {
   net_->faults.polls = 50;  // so that the root waits for room
   const auto many = [](Member& member) {
-    std::vector<float> data(8 * kMany, 1);
+    std::vector<float> data(8 * kSeveralChunks, 1);
     member.expect(ncclBroadcast(data.data(), data.data(), data.size(), ncclFloat, 0, member.comm, nullptr),
                   "ncclBroadcast");
   };

@@ -32,13 +32,13 @@ Journal runExample(const std::string& name) {
 // R stands for the rank in expected scripts.
 Script forRank(const Script& script, int rank) {
   Script lines;
-  for (std::string line : script) {
-    for (size_t at = line.find('R'); at != std::string::npos; at = line.find('R', at + 1)) {
-      const bool alone = at > 0 && (line[at - 1] == '/' || line[at - 1] == '=') &&
+  for (const std::string& line : script) {
+    std::string& own = lines.emplace_back();
+    for (size_t at = 0; at < line.size(); ++at) {
+      const bool alone = line[at] == 'R' && at > 0 && (line[at - 1] == '/' || line[at - 1] == '=') &&
                          (at + 1 == line.size() || line[at + 1] == '.' || line[at + 1] == ' ');
-      if (alone) line.replace(at, 1, std::to_string(rank));
+      own += alone ? std::to_string(rank) : std::string(1, line[at]);
     }
-    lines.push_back(line);
   }
   return lines;
 }
