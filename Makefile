@@ -28,23 +28,25 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := true
 
 PYTHON := .venv/bin/python
+# Containers often set it. Every command that a test runs would compile Typer and Rich again: 1.1 CPU seconds in place of 0.3.
+unexport PYTHONDONTWRITEBYTECODE
 STEP := tools/step
-CMAKE_OPTIONS := -S . -G Ninja -DSTRETTO_WERROR=ON
-# CI compiles for AddressSanitizer only once: precompiled headers (cmake/precompiled.cmake), which a cache rules out, save it
-# nearly half of that. Not so for ThreadSanitizer: GCC 12 warns of what it finds in std::string when that is precompiled.
-ifdef CI
-COMPILED_ONCE := env -u CMAKE_CXX_COMPILER_LAUNCHER
-endif
+# Whether the files of a folder are compiled together (cmake/unity.cmake): a first build takes less time, a build after a
+# change takes longer. ON where everything is compiled once: CI and `make bench`. A build folder stays as it is.
+KEPT_UNITY := $(shell sed -n 's/^STRETTO_UNITY:BOOL=//p' build/CMakeCache.txt 2>/dev/null)
+UNITY ?= $(or $(KEPT_UNITY),$(if $(CI),ON,OFF))
+CMAKE_OPTIONS := -S . -G Ninja -DSTRETTO_WERROR=ON -DSTRETTO_UNITY=$(UNITY)
 # Compiles what is missing of the package, in the build folder of everything else; -v shows how far that is.
 INSTALL_PACKAGE = $(PYTHON) -m pip install -v --no-build-isolation --no-deps --config-settings build-dir=build \
-  --config-settings cmake.build-type=$(BUILD_TYPE) --config-settings "build.targets=stretto_package;bench_drivers" --editable .
+  --config-settings cmake.build-type=$(BUILD_TYPE) --config-settings "build.targets=stretto_package;bench_drivers" \
+  --config-settings cmake.define.STRETTO_UNITY=$(UNITY) --editable .
 
 # tests/labels.cmake says what is of which label.
 CTEST := ctest --output-on-failure -j $(JOBS)
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan-build tsan asan-build asan fuzz compilers test-windows test-windows-part hostile bench docs lint format clean
+.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan-build tsan-build-tried tsan asan-build asan fuzz setup-compilers compilers parse test-windows test-windows-part hostile bench docs lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -67,18 +69,25 @@ viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
 python: native viewer ## the Python half: the package, with the `stretto` command, into .venv/
 	@$(STEP) python $(INSTALL_PACKAGE)
 
-# Python tests mostly wait for ranks to begin, to end or to notice something, so what only compiles goes on beside them,
-# with what they leave of the cores. Linux weighs sessions against each other where it groups processes by session, and
-# ranks have sessions of their own; so have the builds, whose group is made nice as a whole. What fails does not keep the
-# rest from being run.
+# Ranks under test mostly wait for one another, so compilers work beside the tests, with what those leave of the cores.
+# Linux weighs sessions against each other where it groups processes by session, and ranks have sessions of their own; so
+# have the compilers, whose group is made nice as a whole. What they need is installed before they begin. What fails does
+# not keep the rest from being run.
+BESIDE := setsid sh -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' beside
+TRIED := .cache/logs/tsan-build-tried
 test: ## all tests: C++, Python, docstrings, viewer, wheel, sanitizers, fuzz, compilers
-	@failed=0; $(MAKE) -k ctest || failed=1; \
-	setsid sh -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' builds \
-	  $(MAKE) -k tsan-build asan-build compilers & builds=$$!; trap 'kill -- -$$builds; exit 130' HUP INT QUIT TERM; \
-	$(MAKE) -k pytest docs viewertest wheel || failed=1; \
-	wait $$builds || failed=1; \
-	$(MAKE) -k tsan asan fuzz || failed=1; \
+	@failed=0; rm -f $(TRIED); $(MAKE) -k native setup-compilers || failed=1; \
+	$(BESIDE) $(MAKE) -k -j1 tsan-build tsan-build-tried asan-build parse & beside=$$!; \
+	trap 'kill -- -$$beside; exit 130' HUP INT QUIT TERM; \
+	$(MAKE) -k ctest pytest docs viewertest wheel || failed=1; \
+	while [ ! -e $(TRIED) ] && kill -0 $$beside 2>/dev/null; do sleep 1; done; \
+	$(MAKE) tsan || failed=1; \
+	wait $$beside || failed=1; \
+	$(MAKE) -k asan fuzz || failed=1; \
 	exit $$failed
+
+tsan-build-tried:
+	@mkdir -p $(dir $(TRIED)) && touch $(TRIED)
 
 ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
 	@$(STEP) ctest $(CTEST) --test-dir build -LE 'gpu|timed'
@@ -87,7 +96,7 @@ timed: native ## the tests that hold a time against a limit: for a machine that 
 	@$(STEP) timed ctest --test-dir build --output-on-failure -L timed
 
 pytest: build ## the Python tests: interface, tools, package
-	@$(STEP) pytest $(PYTHON) -m pytest -v tests $(wildcard python/tests)
+	@$(STEP) pytest $(PYTHON) tools/python_tests
 
 viewertest: build ## the viewer's types, model and pages, those in headless Chromium
 	@$(STEP) viewer-test sh -c 'cd viewer && npm run types && npm test'
@@ -106,7 +115,7 @@ tsan: tsan-build ## the C++ tests that run ranks as threads, under ThreadSanitiz
 	  $(CTEST) --test-dir build-tsan -L sanitized -LE one_thread
 
 asan-build: setup
-	@$(STEP) configure-asan $(COMPILED_ONCE) cmake $(CMAKE_OPTIONS) -B build-asan -DSTRETTO_SANITIZER=address -DSTRETTO_BUILD_TESTS=ON \
+	@$(STEP) configure-asan cmake $(CMAKE_OPTIONS) -B build-asan -DSTRETTO_SANITIZER=address -DSTRETTO_BUILD_TESTS=ON \
 	  -DSTRETTO_BUILD_FUZZERS=ON -DCMAKE_CXX_COMPILER=clang++-14
 	@$(STEP) build-asan cmake --build build-asan -j $(JOBS) --target sanitized_tests fuzzers
 
@@ -117,8 +126,13 @@ asan: asan-build ## the same and those of one thread, under AddressSanitizer and
 fuzz: asan-build ## the fuzz programs, of that build, FUZZ_SECONDS each
 	@$(STEP) fuzz tools/fuzz build-asan $(FUZZ_SECONDS) $(JOBS)
 
-compilers: setup ## the sources, parsed by the oldest and the newest GCC and clang that Debian has here: no warning
+setup-compilers: setup
 	@$(STEP) setup-compilers tools/setup --compilers
+
+compilers: setup-compilers ## the sources, parsed by the oldest and the newest GCC and clang that Debian has here: no warning
+	@$(MAKE) --no-print-directory parse
+
+parse: setup
 	@$(STEP) compilers tools/compilers --jobs $(JOBS)
 
 # Apart from `make test`: it needs mingw-w64 and Wine, which it installs where it may.
@@ -138,11 +152,11 @@ test-windows-part: ## of that the platform layer and what lies beside it, as CI 
 hostile: native ## random operations and random faults for SECONDS; ctest does a minute of it (tests/hostile/README.md)
 	@build/tests/hostile/hostile --seconds $(SECONDS) --jobs $(JOBS) --json build/hostile.json $(HOSTILE)
 
-# Without a cache of compilations it is the standard headers that are compiled once (cmake/precompiled.cmake): on the first
-# build, which this is for most, that is faster.
+# For most this is the first build, and the only one.
+bench: UNITY := $(or $(KEPT_UNITY),ON)
 bench: ## an all-reduce sweep against the peers at hand: a table and a plot in bench-out/
 	@tools/setup $(if $(filter OFF,$(BENCH_CUDA)),--bench,--bench-gpu)
-	@$(STEP) package env -u CMAKE_CXX_COMPILER_LAUNCHER $(INSTALL_PACKAGE) \
+	@$(STEP) package $(INSTALL_PACKAGE) \
 	  --config-settings cmake.define.STRETTO_BUILD_BENCHMARKS=ON --config-settings cmake.define.STRETTO_CUDA=$(BENCH_CUDA)
 	@mkdir -p bench-out
 	@.venv/bin/stretto bench all_reduce --device $(BENCH_DEVICE) --ranks 2 \

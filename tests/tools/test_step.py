@@ -44,7 +44,13 @@ def test_a_short_step_is_one_line(step: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"short +ok +\d+ s  3 passed in 1 s\n", done.stdout)
     assert (logs(step) / "short.log").read_text() == "noise\n3 passed in 1 s\n"
-    assert re.fullmatch(r"ok short \d+ 3 passed in 1 s\n", (logs(step) / "steps").read_text())
+    assert re.fullmatch(r"ok short +\d+ s +\d+ CPU s  3 passed in 1 s\n", (logs(step) / "steps").read_text())
+
+
+def test_the_list_of_steps_has_cpu_time(step: Path) -> None:
+    run(step, "busy", "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'; exit 1")
+    line = (logs(step) / "steps").read_text()
+    assert (found := re.fullmatch(r"FAILED busy +\d+ s +(\d+) CPU s\n", line)) and 1 <= int(found[1]) <= 2
 
 
 def test_a_long_step_says_every_10_seconds_how_far_it_is(step: Path) -> None:
@@ -72,6 +78,7 @@ def test_a_failure_shows_the_end_of_the_log_and_where_all_of_it_is(step: Path) -
         "[gw1] [ 33%] FAILED tests/python/test_cli.py::test_explain ",
         "tests/python/test_cli.py::test_explain FAILED [ 33%]",
     ],
+    ids=["ctest", "ninja", "xdist", "pytest"],  # the texts would be taken for failures of these tests
 )
 def test_a_failure_is_named_while_the_rest_goes_on(step: Path, tmp_path: Path, said: str) -> None:
     words = [str(step), "tests", "sh", "-c", f"echo fine; echo '{said}'; {until(tmp_path / 'seen')}; exit 1"]
