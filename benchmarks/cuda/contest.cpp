@@ -7,7 +7,7 @@ namespace {
 
 // The 8 us at a graph's ends are less than one percent of it; recording a longer one takes more time than it
 // saves.
-constexpr double kTurnMicroseconds = 1000;
+constexpr double kContestGraphMicroseconds = 1000;
 constexpr size_t kMostInGraph = 300;
 constexpr double kLeastInTurn = 3;
 constexpr double kMostInTurn = 50;
@@ -34,8 +34,8 @@ void enter(GpuRank& rank, const Request& request, const Rules& rules, Entrant& e
   }
   entrant.wrong += rank.checkOnce();
   double estimate = fastest(rank, 1, 3, &entrant.wrong);
-  entrant.batch =
-      static_cast<size_t>(std::clamp<double>(std::ceil(kTurnMicroseconds / estimate), 1, kMostInGraph));
+  entrant.batch = static_cast<size_t>(
+      std::clamp<double>(std::ceil(kContestGraphMicroseconds / estimate), 1, kMostInGraph));
   if (entrant.batch > 1) estimate = fastest(rank, entrant.batch, 2, &entrant.wrong);
   const double replay = estimate * static_cast<double>(entrant.batch);
   entrant.replays =

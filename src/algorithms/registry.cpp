@@ -42,9 +42,9 @@ constexpr auto kRows = describeAll(Rows{});
 
 template <Device device>
 constexpr auto rowsOf() {
-  constexpr auto kWarpChunksThere = [](const Descriptor& row) { return includes(row.devices, device); };
-  std::array<Descriptor, std::count_if(kRows.begin(), kRows.end(), kWarpChunksThere)> rows{};
-  std::copy_if(kRows.begin(), kRows.end(), rows.begin(), kWarpChunksThere);
+  constexpr auto kIsThere = [](const Descriptor& row) { return includes(row.devices, device); };
+  std::array<Descriptor, std::count_if(kRows.begin(), kRows.end(), kIsThere)> rows{};
+  std::copy_if(kRows.begin(), kRows.end(), rows.begin(), kIsThere);
   return rows;
 }
 constexpr auto kHostRows = rowsOf<Device::kHost>();

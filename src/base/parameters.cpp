@@ -94,8 +94,8 @@ constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
                             "where ranks keep their data: cuda, cpu or auto (cuda if there is one)"};
 constexpr Parameter kSharedDevice{
     "STRETTO_SHARED_DEVICE", "0",
-    "1: ranks may share a GPU, for tests; 2 and more: so many kernels have room on one at a time (1: 8, and "
-    "two of each rank)"};
+    "1: ranks may share a GPU, for tests, with room for 8 kernels at a time or two for each rank, whichever "
+    "is more; 2 and more: with room for so many kernels, and one for each rank"};
 constexpr Parameter kChannels{"STRETTO_LANES", "128",
                               "thread blocks of a GPU that an operation may use: 1 to 128"};
 constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operation uses (default: planned)"};

@@ -121,7 +121,7 @@ constexpr Status statusOfAbort(uint32_t word) {
 }
 static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destructible_v<WindowHeader>);
 
-// Two sets of places in one epoch, each with slots, lines and mailboxes of its own. A two-shot sends inputs
+// The two parts of an epoch, each with slots, lines and mailboxes of its own. A two-shot sends inputs
 // in kScatter and results in kGather; what has only one step uses one of them.
 enum class Phase : uint32_t { kScatter = 0, kGather = 1 };
 inline constexpr uint32_t kPhases = 2;
@@ -143,7 +143,7 @@ struct WindowLayout {
   uint32_t linkWarpChunks = 0;             // the same for one source's link: not chunks, then
   uint32_t warpChunkBytes = 0;    // most that a warp chunk holds, a multiple of 64; linkChunk of a link's
   uint32_t linePhases = kPhases;  // exchanges that lines and warp chunks serve in one epoch
-  uint32_t lamportRegion = 0;     // of one source in one of kSlots places, for Lamport lines
+  uint32_t lamportRegion = 0;     // of one source in one of kSlots sets, for Lamport lines
   uint32_t linkSizes = 0;         // 1: each warp chunk of a link says how many bytes it holds, for a proxy
 
   constexpr size_t mailbox(uint32_t slot, Phase phase, int source) const {
@@ -151,7 +151,8 @@ struct WindowLayout {
            ((slot * kPhases + static_cast<uint32_t>(phase)) * ranks + static_cast<uint32_t>(source)) *
                kMailboxBytes;
   }
-  // Warp chunks of a link have credits of their own, a mailbox for each place of the ring.
+  // Warp chunks of a link have credits of their own: a mailbox for each of so many warps, which move the warp
+  // chunks in turn. A ring has as many chunks, or a multiple.
   static constexpr uint32_t kWarpChunkCredits = 16;
   constexpr size_t warpChunkCredit(int receiver, uint64_t run) const {
     return warpChunkCreditsBegin() +
@@ -182,8 +183,8 @@ struct WindowLayout {
   constexpr size_t linkWithin(int source, uint64_t chunk) const {
     return (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
-  constexpr size_t lamportLines(uint32_t place, Phase phase, int source) const {
-    return lamportBegin() + lineIndex(place, phase, source) * lamportRegion;
+  constexpr size_t lamportLines(uint32_t set, Phase phase, int source) const {
+    return lamportBegin() + lineIndex(set, phase, source) * lamportRegion;
   }
   constexpr size_t lamportBegin() const {
     return ll128Begin() + size_t{slots} * linePhases * ranks * ll128Region;
@@ -207,10 +208,10 @@ struct WindowLayout {
   constexpr size_t warpChunksOf(Phase phase, int source) const {
     return lineIndex(0, phase, source) * warpChunkRing(warpChunks, warpChunkBytes);
   }
-  // Behind all rings a word for every place of each, in the window of who sends: the last epoch that its
+  // Behind all rings a word for every index of each, in the window of who sends: the last epoch that its
   // reader has read there.
-  constexpr size_t readMark(Phase phase, int reader, uint64_t place) const {
-    return readMarksBegin() + (lineIndex(0, phase, reader) * warpChunks + place) * sizeof(uint64_t);
+  constexpr size_t readMark(Phase phase, int reader, uint64_t index) const {
+    return readMarksBegin() + (lineIndex(0, phase, reader) * warpChunks + index) * sizeof(uint64_t);
   }
   constexpr size_t allWarpChunkBytes() const {
     return roundToPage(readMarksBegin() + size_t{linePhases} * ranks * warpChunks * sizeof(uint64_t));

@@ -27,7 +27,7 @@ Stacks& stacks() {
   return *all;
 }
 
-// By the thread that runs kernels, which a live machine has of its own.
+// The fiber that this thread has resumed. A live machine runs its kernels on a thread of its own.
 thread_local Fiber* entered = nullptr;
 
 Stack takeStack() {

@@ -9,9 +9,6 @@
 // Before the harness reads it, which happens while static objects are made.
 [[gnu::constructor(101)]] static void testOnDevice() {
   setenv("STRETTO_TEST_DEVICE", "cuda", 1);
-#ifdef STRETTO_TEST_EMULATED
-  setenv("STRETTO_SHARED_DEVICE", "0", 0);  // there is an emulated device for each rank
-#endif
 }
 
 namespace stretto::testing {

@@ -18,10 +18,14 @@ Processes::Processes(const Board& board, const Body& body, double seconds, int e
   // The library's idle background thread may still be there, for what was aborted before; it does not fork.
   EXPECT_TRUE(eventually(10, [] { return threadsNow() <= 2; })) << threadsNow() << " threads before a fork";
   fflush(nullptr);
+  // Ranks that outnumber the GPUs share them, with a kernel of each at a time, so that they have many blocks.
+  // Others run as users' ranks do, whose kernels overlap and have all of a GPU.
+  const bool share = testsOnDevice() && board.ranks() > devicesThere();
   for (int rank = 0; rank < board.ranks(); rank += each) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::alarm(static_cast<unsigned>(seconds));
+      if (share) setenv("STRETTO_SHARED_DEVICE", "2", 0);
       const int host = each > 1 ? rank / each : rank % testedHosts();
       if (testedHosts() > 1 || (each > 1 && each < board.ranks()))
         setenv("NCCL_HOSTID", ("test-host-" + std::to_string(host)).c_str(), 1);

@@ -31,7 +31,6 @@ void addFailures(const Board& board) {
 static const bool chosenHost = [] {
   if (!testsOnDevice()) return setenv("STRETTO_DEVICE", "cpu", 0) == 0;
   setenv("STRETTO_DEVICE", "cuda", 1);
-  setenv("STRETTO_SHARED_DEVICE", "2", 0);  // a kernel of each rank at a time, so that they have many blocks
   setenv("STRETTO_TIMEOUT", "60", 0);
   // Kernels of ranks that share a device wait for each other: none may be held up, or loaded while others
   // run.

@@ -119,7 +119,8 @@ void setEnvironment(const Options& options) {
   if (options.net) setenv("STRETTO_LINK", "net", 1);
   if (!options.device) return;
   setenv("STRETTO_SHARED_DEVICE", "1", 0);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  // Processes share the GPU by MPS, which has 96 connections for all of them together.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", options.layout == "threads" ? "32" : "8", 1);
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }
 

@@ -226,7 +226,7 @@ std::string LeakWatch::look(uint64_t seed, int ranks) {
   if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
-  // The last such window begins after they have ended.
+  // Until after about so many have ended: rounds differ in their ranks.
   if (byResident_ ? rounds_ <= kWarmRounds : ended_ <= kKept + 2 * kWindow * ranks) {
     first_.heap = recent_.heap;
     first_.resident = recent_.resident;

@@ -27,9 +27,9 @@ _outputs: list[WholeLines] = []
 
 class WholeLines:
     """Standard output of ranks that are threads: no other rank's text comes into the middle of a line.
-    `print` writes a line and its end apart, and ranks run with PYTHONUNBUFFERED. What a thread has begun leaves with
-    the end of its line, when the thread flushes, when it is long, or when Python ends; a thread that is given the
-    number of one that has ended goes on with its line. Other methods are those of the stream below. Any thread.
+    `print` writes a line and its end apart. What a thread has begun leaves with the end of its line, when the thread
+    flushes, when it is long, or when Python ends; a thread that is given the number of one that has ended goes on
+    with its line. Other methods are those of the stream below. Any thread.
     """
 
     MOST = 65536  # characters of a line that has not ended
@@ -114,8 +114,7 @@ def main(arguments: list[str]) -> int:
     sys.argv = arguments[2:]
     sys.path[0] = str(script.resolve().parent)
     code = _compile(script)
-    _outputs.extend(WholeLines(stream) for stream in (sys.stdout, sys.stderr))
-    sys.stdout, sys.stderr = cast("list[TextIO]", _outputs)
+    sys.stdout, sys.stderr = _in_whole_lines(sys.stdout), _in_whole_lines(sys.stderr)
     threads = RankThreads(ranks, lambda rank: _run_script(code, script), _say)
     try:
         threads.run(grace)
@@ -130,6 +129,14 @@ def main(arguments: list[str]) -> int:
     threads.abort()
     _print(first, ranks, left, str(script))
     return _leave(failures.exit_code(first.error), bool(left))
+
+
+def _in_whole_lines(stream: TextIO | None) -> TextIO:
+    """None, which Python has for a file that was closed before it began, stays."""
+    if stream is None:
+        return cast("TextIO", None)
+    _outputs.append(WholeLines(stream))
+    return cast("TextIO", _outputs[-1])
 
 
 def _compile(script: Path) -> CodeType:
@@ -205,9 +212,9 @@ def _leave(status: int, ranks_left: bool) -> int:
     if not ranks_left:
         return status
     atexit._run_exitfuncs()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for output in _outputs:
+        with contextlib.suppress(OSError, ValueError):
+            output.flush()
     os._exit(status)
 
 

@@ -30,7 +30,7 @@ struct Config {
   std::string name;
   int device = kHostDevice;  // the GPU that the rank is on
   int mostBlocks = 0;        // that an operation may take there; 0: as many as STRETTO_LANES says
-  int kernelsAtOnce = 0;     // there, as the communicator has it that this one comes of; 0: of none
+  int kernelsAtOnce = 0;     // on that GPU, the parent's number of them; 0: no parent
   // All of what the user wrote, for a communicator that is handed over; may be null.
   std::shared_ptr<const ForeignConfig> given = nullptr;
 };

@@ -159,16 +159,20 @@ Status checkSharing(const std::vector<Offer>& offers) {
   return kOkStatus;
 }
 
-// Likewise: a GPU has room for as many kernels as it has multiprocessors.
+// Likewise: a GPU has room for as many kernels as it has multiprocessors, one of each rank there at least.
 Status checkRoom(const std::vector<Offer>& offers) {
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& one = offers[rank];
-    if (one.sharing <= one.residentBlocks) continue;
+    const int sharers = sharersOf(offers, one);
+    if (std::max(one.sharing, sharers) <= one.residentBlocks) continue;
+    const std::string many = one.sharing > one.residentBlocks
+                                 ? "STRETTO_SHARED_DEVICE=" + std::to_string(one.sharing) + " is"
+                                 : std::to_string(sharers) + " ranks are";
     return fail(
         Code::kInvalidUsage,
-        "rank %zu: STRETTO_SHARED_DEVICE=%d is more than the %d multiprocessors of the GPU %.63s (%.19s), "
-        "and kernels that wait for each other need one each",
-        rank, one.sharing, one.residentBlocks, one.facts.name, one.facts.busId);
+        "rank %zu: %s more than the %d multiprocessors of the GPU %.63s (%.19s), and kernels that wait for "
+        "each other need one each",
+        rank, many.c_str(), one.residentBlocks, one.facts.name, one.facts.busId);
   }
   return kOkStatus;
 }

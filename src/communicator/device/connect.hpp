@@ -38,7 +38,7 @@ struct DeviceRequest {
   double timeoutSeconds = 0;
   int mostBlocks = 0;     // of an operation; the least of all ranks' counts; 0: any number
   bool proxied = false;   // ranks are on several hosts, and a proxy moves what goes between them
-  int kernelsAtOnce = 0;  // on the device, as the communicator has it that this one comes of; 0: of none
+  int kernelsAtOnce = 0;  // on the device, the parent's number of them; 0: no parent
 };
 
 // Collective over the membership. Ranks that cannot go on say why, and then none does. GPUs that cannot reach

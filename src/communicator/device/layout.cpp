@@ -24,13 +24,16 @@ constexpr uint32_t regionInTurns(int ranks) {
 constexpr uint32_t kSlotBytes = 1024;
 // Warp chunks of collectives: with several peers many channels of short rings do more than few of long ones.
 // Between two ranks they are longer, as each has a fence: 8 KB instead of 4 takes 2 to 6 % off 512 MB, and 16
-// KB no more (docs/results/2026-11-25-gpu-2-h100-warp-chunks). Those of links are longer, up to what one warp
-// should wait for: one for each of the 16 warps of a block that moves messages, two for each of the 8 warps
-// of a block that runs an algorithm over links.
+// KB no more (docs/results/2026-11-25-gpu-2-h100-warp-chunks).
 constexpr uint32_t kWarpChunkBytes = 8192, kLeastWarpChunkBytes = 4096;
 constexpr uint32_t kWarpChunks = 32, kLeastWarpChunks = 8;
+// Those of links are longer, up to what one warp should wait for. Of the 16 warps of a block that moves
+// messages each has two between two ranks, so that it fills one while the peer reads the other; with one, 32
+// to 512 MB take 3 to 5 % longer (docs/results/2026-11-30-gpu-2-h200). With several peers it has one. The 8
+// warps of a block that runs an algorithm over links have twice as many.
 constexpr uint32_t kLinkChunk = 16384, kLeastLinkChunk = 4096;
-constexpr uint32_t kLinkWarpChunks = WindowLayout::kWarpChunkCredits;
+constexpr uint32_t kLeastLinkWarpChunks = WindowLayout::kWarpChunkCredits;
+constexpr uint32_t kLinkWarpChunks = 2 * kLeastLinkWarpChunks;
 
 // What channels may take together, where there are several peers; with one, all of them fit.
 constexpr size_t kMostNear = size_t{28} << 20, kMostNearInTurns = size_t{64} << 20;
@@ -65,7 +68,7 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels) {
   layout.slotBytes = kSlotBytes;
   layout.linkChunk = share(kLinkChunk, parts, kLeastLinkChunk);
   layout.warpChunkBytes = share(kWarpChunkBytes, parts, kLeastWarpChunkBytes);
-  layout.linkWarpChunks = kLinkWarpChunks;
+  layout.linkWarpChunks = share(kLinkWarpChunks, parts, kLeastLinkWarpChunks);
   layout.warpChunks = share(kWarpChunks, parts, kLeastWarpChunks);
 
   const int32_t wanted = ranks > 1 ? std::clamp(wantedChannels, 1, kMostChannels) : 1;
@@ -90,10 +93,10 @@ stretto::cuda::Shape proxiedShape(int ranks, int wantedChannels) {
   layout.ranks = static_cast<uint32_t>(std::max(1, ranks - 1));
   layout.linePhases = 1;
   layout.lineRegion = 0;
-  layout.linkWarpChunks = kLinkWarpChunks;
+  layout.linkWarpChunks = kLeastLinkWarpChunks;
   layout.linkSizes = 1;
   shape.channels = shape.warpChunkChannels = shape.deepChannels = std::clamp(wantedChannels, 1, kChannels);
-  const size_t chunks = static_cast<size_t>(ranks) * layout.ranks * kLinkWarpChunks * kChannels;
+  const size_t chunks = static_cast<size_t>(ranks) * layout.ranks * kLeastLinkWarpChunks * kChannels;
   layout.linkChunk =
       static_cast<uint32_t>(std::clamp(std::bit_floor(kMostPinned / chunks), kLeastChunk, kMostChunk));
   return shape;

@@ -213,7 +213,7 @@ Status KernelEngine::scaleInput(const Launch& launch, Arguments& arguments, void
   scale.type = arguments.reduce.type;
   scale.from = arguments.send;
   scale.bytes = arguments.bytes() * blocksSent(launch.collective, setup_.ranks);
-  scale.pointer = static_cast<const uint8_t*>(launch.scalarPlace);
+  scale.scalarAt = static_cast<const uint8_t*>(launch.scalarPlace);
   std::memcpy(scale.scalar, launch.scalar, sizeof scale.scalar);
   scale.to = arguments.receive;
   if (launch.collective != Collective::kAllReduce) {

@@ -31,7 +31,7 @@ struct Setup {
   stretto::cuda::Shape shape;  // of every rank's window
   double timeoutSeconds = 0;   // of a wait in a kernel
   bool sharedDevice = false;   // other ranks, of any communicator, may run on the same device
-  int residentBlocks = 1;      // that a rank may count on, the least of all ranks
+  int residentBlocks = 1;      // that each kernel may count on, the least of all ranks
 
   // Of a channel's Lamport lines, bytes.
   size_t payload() const { return stretto::cuda::lamportPayload(shape.layout); }

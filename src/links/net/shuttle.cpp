@@ -41,7 +41,7 @@ int indexAt(int owner, int source) {
 // One link's part of one channel of a window, or of the stand-in for one: the ring that is filled there, and
 // the credits for what goes the other way.
 struct Shuttle::Half {
-  static Half of(std::byte* window, const stretto::cuda::Shape& shape, int channel, int place);
+  static Half of(std::byte* window, const stretto::cuda::Shape& shape, int channel, int index);
 
   std::byte* chunks = nullptr;
   std::byte* flags = nullptr;
@@ -55,12 +55,12 @@ struct Shuttle::Half {
 };
 
 Shuttle::Half Shuttle::Half::of(std::byte* window, const stretto::cuda::Shape& shape, int channel,
-                                int place) {
+                                int index) {
   Half half;
   half.chunkBytes = shape.layout.linkChunk;
-  half.chunks = window + shape.deepBegin(channel) + shape.layout.linkChunksOf(place);
+  half.chunks = window + shape.deepBegin(channel) + shape.layout.linkChunksOf(index);
   half.flags = half.chunks + kPlaces * half.chunkBytes;
-  half.credits = window + shape.nearBegin(channel) + shape.layout.warpChunkCredit(place, 0);
+  half.credits = window + shape.nearBegin(channel) + shape.layout.warpChunkCredit(index, 0);
   return half;
 }
 

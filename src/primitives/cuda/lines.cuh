@@ -32,7 +32,7 @@ struct AnyFormat {
   static constexpr bool kNorms = false;
   static constexpr bool kWhole = false;
   static constexpr int kLinkWarps = 1;
-  static constexpr uint32_t kSets = 0;  // of lines, which operations use in turn; 0: as many as slots
+  static constexpr uint32_t kSets = 0;  // of lines, which epochs use in turn; 0: as many as slots
   static constexpr int kAtOnce = 2;     // lines that a thread puts or reads at once,
   static constexpr int kPairLines = 2;  // or reduces, between two ranks; both measured
 };

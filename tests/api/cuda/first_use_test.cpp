@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "api/cuda/sides.hpp"
+#include "communicator/device/layout.hpp"
 #include "platform/cuda/driver.hpp"
 #include "stretto.h"
 
@@ -77,9 +78,10 @@ void leave(Member& member) {
 class FirstUse : public AmongGpus {};
 
 TEST_P(FirstUse, NothingIsTakenBefore) {
-  constexpr size_t kBefore = size_t{4} << 20, kAfter = size_t{77} << 20;
+  constexpr size_t kBefore = size_t{4} << 20;
   const auto [threads, ranks] = GetParam();
   const Body body = [](Member& member) {
+    const size_t most = communicator::mostDeviceBytes(member.ranks());
     member.device = OnDevice::make(member.rank);
     fillInput(member);
     member.board.meet();
@@ -96,7 +98,7 @@ TEST_P(FirstUse, NothingIsTakenBefore) {
     member.board.meet();
     enqueueSum(member);
     holdsSum(member);
-    member.check(windowBytesOf(member) > 0 && windowBytesOf(member) <= kAfter, "the window's size");
+    member.check(windowBytesOf(member) > 0 && windowBytesOf(member) <= most, "the window's size");
     member.expect(ncclCommDestroy(member.comm), "destroy");
     member.comm = nullptr;
   };
@@ -154,6 +156,7 @@ TEST_P(FirstUse, LeavesOtherGpusAlone) {
   const int others = devicesThere() - 1;
   if (others < 1) GTEST_SKIP() << "there is one GPU alone";
   const auto [threads, ranks] = GetParam();
+  const ScopedVariable shared("STRETTO_SHARED_DEVICE", ranks > others ? "2" : "0");
   const Body use = connected([](Member& member) {
     fillInput(member);
     if (member.rank != 0) member.board.meet();

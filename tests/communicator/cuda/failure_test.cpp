@@ -255,7 +255,7 @@ void expectAbortEnds(int ranks, const std::function<bool(const Member&)>& force,
 
 // So few elements that some threads of the last warp that has lines have none, and wait for nothing, when the
 // warp gives up its first wait. Later all of its threads have failed.
-constexpr size_t kLinesOfNoWholeWarp = 150;
+constexpr size_t kElementsOfNoWholeWarp = 150;
 
 TEST_F(Failure, AnAbortEndsWarpsOfWhichSomeThreadsHaveNoLine) {
   for (const char* algorithm : {"one_shot", "two_shot"}) {
@@ -266,7 +266,7 @@ TEST_F(Failure, AnAbortEndsWarpsOfWhichSomeThreadsHaveNoLine) {
                              protocol);
       };
       expectAbortEnds(3, force, [](const Member& member) {
-        return member.expect(sum(member, kLinesOfNoWholeWarp), "all-reduce");
+        return member.expect(sum(member, kElementsOfNoWholeWarp), "all-reduce");
       });
     }
   }
@@ -384,25 +384,30 @@ TEST_F(Refusal, OfHostMemory) {
             }));
 }
 
-// Of two ranks on one device.
-void expectSharingIsRefused(const char* sharing, const std::vector<std::string>& words) {
+// Of ranks on one device.
+void expectSharingIsRefused(int ranks, const char* sharing, const std::vector<std::string>& words) {
   const ScopedVariable said("STRETTO_SHARED_DEVICE", sharing);
-  asThreads(2, [&](Member& member) {
+  asThreads(ranks, [&](Member& member) {
     member.device = OnDevice::make(0);
     ncclUniqueId id;
     if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
-    member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclInvalidUsage);
+    member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init", ncclInvalidUsage);
     member.check(member.comm == nullptr, "no handle is left");
     member.expectError("sharing", words);
   });
 }
 
 TEST_F(Refusal, OfADeviceThatIsSharedUnsaid) {
-  expectSharingIsRefused("0", {"ranks 0 and 1", "STRETTO_SHARED_DEVICE=1", "cudaSetDevice"});
+  expectSharingIsRefused(2, "0", {"ranks 0 and 1", "STRETTO_SHARED_DEVICE=1", "cudaSetDevice"});
 }
 
 TEST_F(Refusal, OfMoreKernelsAtOnceThanADeviceHolds) {
-  expectSharingIsRefused("1000", {"STRETTO_SHARED_DEVICE=1000", "multiprocessors"});
+  expectSharingIsRefused(2, "1000", {"STRETTO_SHARED_DEVICE=1000", "multiprocessors"});
+}
+
+TEST_F(Refusal, OfMoreRanksThanADeviceHolds) {
+  if (!kEmulated) GTEST_SKIP() << "no GPU has as few multiprocessors as an emulated one, which has four";
+  expectSharingIsRefused(5, "1", {"5 ranks are more than the 4 multiprocessors"});
 }
 
 TEST_F(Refusal, OfRanksInDifferentPlaces) {

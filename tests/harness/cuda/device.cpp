@@ -27,11 +27,9 @@ class CudaDevice final : public OnDevice {
     must(cudaMalloc(&memory, 2 * kPlaceBytes), "memory");
     memory_ = static_cast<char*>(memory);
   }
-  ~CudaDevice() override {
-    (void)cudaFree(memory_);
-    (void)cudaStreamDestroy(second_);
-    (void)cudaStreamDestroy(stream_);
-  }
+  // Memory and streams go with the process, which has these ranks alone. cudaFree would wait for the kernel
+  // of another rank on the same GPU, which may wait for this one, and hold up all calls that could end it.
+  ~CudaDevice() override = default;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
