@@ -11,7 +11,7 @@ namespace stretto::communicator {
 
 // Of one rank, all channels together. Among four and eight ranks most of it is for Lamport lines.
 constexpr size_t mostDeviceBytes(int ranks) {
-  if (ranks == 2) return size_t{92} << 20;
+  if (ranks == 2) return size_t{94} << 20;
   return size_t{algorithms::takesTurns(ranks) ? 104u : 60u} << 20;
 }
 inline constexpr int kMostChannels = 128;

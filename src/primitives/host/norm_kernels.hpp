@@ -150,15 +150,16 @@ class Norm {
       for (int v = 0; v < kVectors; ++v)
         addSquaresOf(sums.of[v], addAt<kSources>(places, at + static_cast<size_t>(v) * kWidth, kWhole));
     }
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      if (at >= bytes) break;
-      const size_t rest = bytes - at;
-      addSquaresOf(sums.of[v], rest >= kWidth ? addAt<kSources>(places, at, kWhole)
-                                              : addAt<kSources>(places, at, Partial{rest}));
-      at += kWidth;
+    if (at == bytes) return total(sums);
+    // Not unrolled, which would be most of the code. Of a copy in memory, so that the sums stay in registers.
+    Sums rest = sums;
+#pragma GCC unroll 1
+    for (int v = 0; at < bytes; ++v, at += kWidth) {
+      const size_t left = bytes - at;
+      addSquaresOf(rest.of[v], left >= kWidth ? addAt<kSources>(places, at, kWhole)
+                                              : addAt<kSources>(places, at, Partial{left}));
     }
-    return total(sums);
+    return total(rest);
   }
 
   STRETTO_VECTOR_INLINE static float total(const Sums& sums) {
