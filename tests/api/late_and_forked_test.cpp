@@ -37,39 +37,54 @@ ncclConfig_t withoutBlocking() {
 
 // ---- A fault while a child is made ------------------------------------------------------------------------
 
-// A rank that all others wait for in the child's making dies: they are told by the parent.
-TEST(ChildInTheMaking, EndsWhenAMemberDies) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+// Rank 2, for which the others wait in the child's making, dies: they are told by the parent. Of those that
+// are in the parent, `callers` make the child.
+void tellsOfADeathWhile(int callers,
+                        const std::function<ncclResult_t(ncclComm_t, int rank, ncclComm_t*)>& make) {
   constexpr int kVictim = 2;
   const Board board(4);
-  Processes processes(
-      board, connected([](Member& member) {
-        ++member.board.word(0);
-        if (member.rank == kVictim) {
-          while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
-        }
-        const Canary canary;
-        int excluded[] = {3};
-        ncclComm_t child = nullptr;
-        if (member.rank != 3) {
-          member.expect(ncclCommShrink(member.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT),
-                        "shrink", ncclRemoteError);
-          const double late = secondsNow() - static_cast<double>(member.board.word(1)) * 1e-6;
-          member.check(member.board.word(1) != 0 && late < canary.limit(kNoticed), "told late");
-          member.expectError("the error", {"rank 2", "lost"});
-          member.check(child == nullptr, "there is a child");
-        }
-        (void)eventually(5, [&] { return stateOf(member.comm) == ncclRemoteError; });
-        member.expect(stateOf(member.comm), "the parent's state", ncclRemoteError);
-        ncclCommAbort(member.comm);
-        member.comm = nullptr;
-      }),
-      30);
+  Processes processes(board, connected([&](Member& member) {
+                        ++member.board.word(0);
+                        if (member.rank == kVictim) {
+                          while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+                        }
+                        const Canary canary;
+                        ncclComm_t child = nullptr;
+                        if (member.rank < callers) {
+                          member.expect(make(member.comm, member.rank, &child), "the child", ncclRemoteError);
+                          const double late = secondsNow() - static_cast<double>(member.board.word(1)) * 1e-6;
+                          member.check(member.board.word(1) != 0 && late < canary.limit(kNoticed),
+                                       "told late");
+                          member.expectError("the error", {"rank 2", "lost"});
+                          member.check(child == nullptr, "there is a child");
+                        }
+                        (void)eventually(5, [&] { return stateOf(member.comm) == ncclRemoteError; });
+                        member.expect(stateOf(member.comm), "the parent's state", ncclRemoteError);
+                        ncclCommAbort(member.comm);
+                        member.comm = nullptr;
+                      }),
+                      30);
   ASSERT_TRUE(eventually(20, [&] { return board.word(0) == 4; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   board.word(1) = static_cast<uint64_t>(secondsNow() * 1e6);
   processes.kill(kVictim);
   processes.finish(kVictim);
+}
+
+TEST(ChildInTheMaking, EndsWhenAMemberDies) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  tellsOfADeathWhile(3, [](ncclComm_t parent, int, ncclComm_t* child) {
+    int excluded[] = {3};
+    return ncclCommShrink(parent, excluded, 1, child, nullptr, NCCL_SHRINK_DEFAULT);
+  });
+}
+
+// All wait in the parent's exchange of colours.
+TEST(ChildInTheMaking, BySplitEndsWhenAMemberDies) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  tellsOfADeathWhile(4, [](ncclComm_t parent, int rank, ncclComm_t* child) {
+    return ncclCommSplit(parent, rank % 2, rank, child, nullptr);
+  });
 }
 
 // The other rank never calls: `make` waits until the parent, or the child, is aborted.

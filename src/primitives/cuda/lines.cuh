@@ -98,8 +98,8 @@ struct WarpChunkFormat : AnyFormat {
 };
 
 // Links in warp chunks. A block has kLinkWarps warps, and all of them use a link at the same time: warp w
-// moves the warp chunks w, w + kLinkWarps, ... of the link, and two warp chunks of its ring are for that
-// warp alone.
+// moves the warp chunks w, w + kLinkWarps, ... of the link, so that two warp chunks of its ring, or four
+// between two ranks, are for that warp alone.
 struct LinkChunkFormat : WarpChunkFormat {
   static constexpr bool kLinks = true;
   static constexpr int kLinkWarps = WindowLayout::kWarpChunkCredits / 2;

@@ -250,6 +250,30 @@ TEST_P(EveryParting, AmongProcesses) {
 INSTANTIATE_TEST_SUITE_P(Of, EveryParting, ::testing::ValuesIn(partings()),
                          [](const auto& suite) { return std::string(suite.param.name); });
 
+// Between hosts nobody finds that out, and the deadline ends the wait: a rank whose peer calls a transfer is
+// not told that every rank has entered its collective.
+TEST(Disagreement, OfATransferBetweenHostsIsToldInTrueWordsAtTheDeadline) {
+  const ScopedVariable link("STRETTO_LINK", "net");
+  const ScopedVariable limit("STRETTO_TIMEOUT", "2");
+  asThreads(2, connected([](Member& member) {
+              float values[50] = {};
+              const ncclResult_t result =
+                  member.rank == 0
+                      ? ncclAllReduce(values, values, 50, ncclFloat32, ncclSum, member.comm, nullptr)
+                      : ncclRecv(values, 5, ncclFloat32, 0, member.comm, nullptr);
+              member.check(result == ncclRemoteError || result == ncclInvalidUsage, "the result");
+              const std::string text = ncclGetLastError(member.comm);
+              if (member.rank == 0) member.expectError("the deadline", {"all_reduce float32 x 50", "rank 1"});
+              if (member.rank == 1) member.expectError("the deadline", {"receive float32 x 5 from rank 0"});
+              if (text.find("every rank has entered it") != std::string::npos)
+                member.complain("%s", text.c_str());
+              member.board.meet();
+              ncclCommAbort(member.comm);
+              member.comm = nullptr;
+            }),
+            30);
+}
+
 // Ranks that wait long for one that comes in the end do not stand still.
 TEST(Disagreement, IsNotSeenInALateRank) {
   asThreads(3, connected([](Member& member) {
