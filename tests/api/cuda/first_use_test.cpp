@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "api/cuda/sides.hpp"
+#include "base/scoped_variable.hpp"
 #include "communicator/device/layout.hpp"
 #include "platform/cuda/driver.hpp"
 #include "stretto.h"
