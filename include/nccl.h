@@ -220,8 +220,8 @@ __attribute__((deprecated("ncclResetDebugInit is kept for old programs only"))) 
 ncclResult_t ncclMemAlloc(void** ptr, size_t size);
 /* Frees memory from ncclMemAlloc; null does nothing. No operation and no other work of a GPU may still use
  * it: unlike cudaFree it does not wait. Processes of peers that read host memory in place let go of it at
- * once where they are idle, and at the end of the operation that runs there otherwise. They keep at most 4
- * GiB for each rank of what they could not be told of. */
+ * once where they are idle, and at the end of the operation that runs there otherwise. Each rank of a
+ * communicator keeps at most 4 GiB mapped of what it could not be told of. */
 ncclResult_t ncclMemFree(void* ptr);
 
 /* --- Making a communicator --- */

@@ -13,11 +13,11 @@
  *     one process that share a device then need streams of their own (not 0, which is one for all), and
  *     CUDA_DEVICE_MAX_CONNECTIONS at least as large as their number and CUDA_MODULE_LOADING=EAGER, because
  *     their kernels wait for each other; memory must not be freed while one of them does. All kernels that
- *     wait for each other need room on the device at the same time: with 1 there is room for at
- *     least eight, and at least two of each rank of a communicator and of what it is a child of. A program
- * that runs more of them at once, in several communicators or streams, sets their number instead. One that
- * runs fewer may do so too, for more thread blocks each. Where the variable is set, kernels of one stream do
- * not overlap;
+ *     wait for each other need room on the device at the same time: with 1 there is room for at least eight,
+ *     and for at least two of each rank of a communicator and of what it is a child of, on a device with as
+ *     many multiprocessors. A program that runs more of them at once, in several communicators or streams,
+ *     sets their number instead. One that runs fewer may do so too, for more thread blocks each. Where the
+ *     variable is set, kernels of one stream do not overlap;
  *   - STRETTO_LANES limits the thread blocks, and with them the memory, that a communicator uses. */
 #ifndef STRETTO_H_
 #define STRETTO_H_

@@ -95,7 +95,7 @@ constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
 constexpr Parameter kSharedDevice{
     "STRETTO_SHARED_DEVICE", "0",
     "1: ranks may share a GPU, for tests, with room for 8 kernels at a time or two for each rank, whichever "
-    "is more; 2 and more: with room for so many kernels, and one for each rank"};
+    "is more, if it has as many multiprocessors; 2 and more: with room for so many, and one for each rank"};
 constexpr Parameter kChannels{"STRETTO_LANES", "128",
                               "thread blocks of a GPU that an operation may use: 1 to 128"};
 constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operation uses (default: planned)"};

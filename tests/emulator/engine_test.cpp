@@ -335,6 +335,33 @@ TEST(EngineMessages, ArriveInGroups) {
   }
 }
 
+// Three times what the one channel's ring holds, with a message before so that it begins in the middle.
+TEST(EngineMessages, GoRoundTheRingOfTwoRanksSeveralTimes) {
+  Machine machine({11, true});
+  Ranks ranks(machine, 2, 1, 1);
+  const WindowLayout layout = communicator::deviceShape(2, 1).layout;
+  const size_t ring = size_t{layout.linkWarpChunks} * layout.linkChunk;
+  std::vector<Message> messages;
+  for (const size_t bytes : {size_t{50001}, 3 * ring + 5}) {
+    messages.push_back({0, 1, {machine, bytes, 3}, {machine, bytes, 5}, bytes});
+    for (size_t at = 0; at < bytes; ++at)
+      messages.back().sent.data()[at] = static_cast<std::byte>(at * 7 + at / 4096);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<DeviceTransfer> transfers;
+    for (const Message& one : messages) {
+      transfers.push_back(
+          {rank == 0, 1 - rank, rank == 0 ? one.sent.data() : one.received.data(), one.bytes, 8});
+    }
+    ASSERT_TRUE(ranks.engine(rank).launchTransfers(transfers, 1, ranks.stream(rank)).ok()) << lastError();
+  }
+  ASSERT_EQ(ranks.run(), "");
+  for (const Message& one : messages) {
+    EXPECT_EQ(std::memcmp(one.sent.data(), one.received.data(), one.bytes), 0) << one.bytes << " bytes";
+    EXPECT_TRUE(one.received.isGuarded());
+  }
+}
+
 // Sixteen ranks on a GPU of 132 multiprocessors have 8 blocks each, for up to 30 queues.
 TEST(EngineMessages, OfManyRanksThatShareAGpuGoInSeveralLaunches) {
   uint64_t launches = 0;

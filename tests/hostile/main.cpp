@@ -119,8 +119,9 @@ void setEnvironment(const Options& options) {
   if (options.net) setenv("STRETTO_LINK", "net", 1);
   if (!options.device) return;
   setenv("STRETTO_SHARED_DEVICE", "1", 0);
-  // Processes share the GPU by MPS, which has 96 connections for all of them together.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", options.layout == "threads" ? "32" : "8", 1);
+  // Processes share the GPU by MPS, which has 96 connections for all of them together. Threads of one need
+  // many.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", options.layout == "processes" ? "8" : "32", 1);
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }
 

@@ -496,7 +496,8 @@ class Cuda {
   __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
     return (threadIdx.x / kWarp - cursor) % Format::kLinkWarps;
   }
-  // Where a receiver says that it has read the warp chunk that had the same index in the ring of its link.
+  // Where a receiver's warp says which warp chunk it has read last, of those whose numbers are alike modulo
+  // kWarpChunkCredits. It reads them in order, so the credit of one is that of all before it there.
   __device__ const Mailbox* creditFrom(int receiver, uint64_t number) const {
     return mailbox(near(rank(), layout().warpChunkCredit(indexAt(rank(), receiver), number)));
   }

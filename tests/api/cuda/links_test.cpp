@@ -13,8 +13,8 @@ namespace {
 
 using namespace stretto::testing;
 
-// More than all channels' rings hold: 59 channels of 16 runs of 16 KB.
-constexpr size_t kLarge = (size_t{24} << 20) + 12;
+// More than all channels' rings hold: 64 channels of 32 warp chunks of 16 KB.
+constexpr size_t kLarge = (size_t{40} << 20) + 12;
 constexpr size_t kSmall = 1000;
 constexpr size_t kReduced = 300001;
 

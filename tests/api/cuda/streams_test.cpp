@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/scoped_variable.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
 #include "stretto.h"
@@ -184,8 +185,9 @@ TEST_F(Streams, CallsReturnBeforeTheirOperationIsDone) {
 
 // One thread, several communicators: nccl-tests' -g N.
 TEST_F(Streams, OneThreadDrivesSeveralRanksInGroups) {
+  constexpr int kRanks = 3;
+  const ScopedVariable shared("STRETTO_SHARED_DEVICE", devicesThere() < kRanks ? "3" : "0");
   asThreads(1, [](Member& member) {
-    constexpr int kRanks = 3;
     member.device = OnDevice::make(0);
     int devices = 1;
     (void)cudaGetDeviceCount(&devices);
