@@ -250,35 +250,6 @@ TEST_P(EveryParting, AmongProcesses) {
 INSTANTIATE_TEST_SUITE_P(Of, EveryParting, ::testing::ValuesIn(partings()),
                          [](const auto& suite) { return std::string(suite.param.name); });
 
-// Between hosts nobody finds that out, and the deadline ends the wait of one of them, which ends the other's.
-// It does not say that every rank has entered an operation.
-TEST(Disagreement, OfATransferBetweenHostsIsToldInTrueWordsAtTheDeadline) {
-  constexpr double kLimit = 2;
-  const ScopedVariable link("STRETTO_LINK", "net");
-  const ScopedVariable limit("STRETTO_TIMEOUT", "2");
-  asThreads(2, connected([](Member& member) {
-              float values[50] = {};
-              const double start = secondsNow();
-              const ncclResult_t result =
-                  member.rank == 0
-                      ? ncclAllReduce(values, values, 50, ncclFloat32, ncclSum, member.comm, nullptr)
-                      : ncclRecv(values, 5, ncclFloat32, 0, member.comm, nullptr);
-              member.expect(result, "the result", ncclRemoteError);
-              member.check(secondsNow() - start > 0.9 * kLimit, "before the deadline");
-              const std::string text = ncclGetLastError(member.comm);
-              const char* const call = member.rank == 0 ? "all_reduce float32 x 50" : "receive float32 x 5";
-              if (text.find("waited") != std::string::npos && text.find(call) != std::string::npos)
-                ++member.board.word(0);
-              if (text.find("every rank has entered it") != std::string::npos)
-                member.complain("%s", text.c_str());
-              member.board.meet();
-              member.check(member.board.word(0) != 0, text.c_str());
-              ncclCommAbort(member.comm);
-              member.comm = nullptr;
-            }),
-            30);
-}
-
 // Ranks that wait long for one that comes in the end do not stand still.
 TEST(Disagreement, IsNotSeenInALateRank) {
   asThreads(3, connected([](Member& member) {

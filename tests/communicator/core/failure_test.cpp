@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -360,6 +361,26 @@ TEST(Absence, PastTheDeadlineTheMissingRankIsNamed) {
               member.board.meet();
             }));
   unsetenv("STRETTO_TIMEOUT");
+}
+
+// A rank that is in a transfer has not entered the collective that another one waits in. Rank 2 calls
+// nothing, so that nobody knows yet that the two would wait for ever.
+TEST(Absence, PastTheDeadlineARankInATransferIsSaidToBeMissing) {
+  const ScopedVariable limit("STRETTO_TIMEOUT", "0.6");
+  asThreads(3, connected([](Member& member) {
+              std::vector<float> buffer = bufferFor(member, 100);
+              if (member.rank == 0) {
+                const ncclResult_t result = callOnce(Collective::kAllReduce, member, 100, buffer.data());
+                member.expect(result, "waiting for the others", ncclRemoteError);
+                member.expectError("the error", {"all_reduce", "not entered by ranks 1"});
+              }
+              if (member.rank == 1) {  // later, so that rank 0's deadline comes first
+                std::this_thread::sleep_for(std::chrono::milliseconds(250));
+                member.expect(ncclRecv(buffer.data(), 5, ncclFloat32, 2, member.comm, nullptr), "receive",
+                              ncclRemoteError);
+              }
+              member.board.meet();
+            }));
 }
 
 TEST(Absence, PastTheDeadlineOfAReceiveTheSenderIsNamed) {
