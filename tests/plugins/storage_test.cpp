@@ -155,8 +155,7 @@ TEST_F(ProfilerStorage, TenThousandCommunicatorsComeAndGo) {
   EXPECT_EQ(contents.of(format::Kind::kStart).size(), many);
   EXPECT_EQ(contents.header.state, 1);
   EXPECT_EQ(contents.header.dropped, 0u);
-  // 12 MB for 10,000: what a file has from the beginning, and what each communicator adds.
-  EXPECT_LT(contents.fileBytes, (4u << 20) + 840 * many);
+  EXPECT_LT(contents.fileBytes, 12u << 20);  // a few take 4 to 9 MB already
 }
 
 // A communicator's progress thread ends with it.
