@@ -496,8 +496,7 @@ class Cuda {
   __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
     return (threadIdx.x / kWarp - cursor) % Format::kLinkWarps;
   }
-  // Where a receiver's warp says which warp chunk it has read last, of those whose numbers are alike modulo
-  // kWarpChunkCredits. It reads them in order, so the credit of one is that of all before it there.
+  // Where a receiver says which warp chunk it has read last of those alike modulo kWarpChunkCredits.
   __device__ const Mailbox* creditFrom(int receiver, uint64_t number) const {
     return mailbox(near(rank(), layout().warpChunkCredit(indexAt(rank(), receiver), number)));
   }
