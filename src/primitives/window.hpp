@@ -151,8 +151,8 @@ struct WindowLayout {
            ((slot * kPhases + static_cast<uint32_t>(phase)) * ranks + static_cast<uint32_t>(source)) *
                kMailboxBytes;
   }
-  // Warp chunks of a link have credits of their own: a mailbox for each of so many warps, which move the warp
-  // chunks in turn. A ring has as many chunks, or a multiple.
+  // Credits of a link: mailbox n modulo kWarpChunkCredits says that warp chunk n was read. All warp chunks of
+  // one mailbox are moved by one warp, in their order. A ring holds that many warp chunks, or a multiple.
   static constexpr uint32_t kWarpChunkCredits = 16;
   constexpr size_t warpChunkCredit(int receiver, uint64_t run) const {
     return warpChunkCreditsBegin() +
