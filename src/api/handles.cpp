@@ -1,8 +1,11 @@
 #include "api/handles.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <new>
+#include <vector>
 
 #include "communicator/core/group.hpp"
 #include "memory/user_memory.hpp"
@@ -10,22 +13,61 @@
 namespace stretto::api {
 namespace {
 
+// Handles that rest before they are used again, for those who still ask them.
 constexpr size_t kRestBeforeReuse = 256;
 
 // Never destroyed: handles are used until the last thread is gone.
 struct Handles {
+  struct Ended {
+    ncclComm* handle;
+    std::shared_ptr<communicator::Communicator> communicator;
+  };
   std::mutex mutex;
   std::deque<ncclComm*> resting;
-  size_t used = 0;  // of the table, from its begin
+  size_t used = 0;           // of the table, from its begin
+  std::vector<Ended> ended;  // not freed yet
 };
 Handles& handles() {
   static auto* instance = new Handles;
   return *instance;
 }
 
+std::atomic<CallingThread*> callingThreads{nullptr};
+
+// At the end of a thread.
+struct GivesBack {
+  ~GivesBack() {
+    if (CallingThread* const mine = std::exchange(CallingThread::mine, nullptr))
+      mine->isTaken.store(false, std::memory_order_release);
+  }
+};
+
+bool isUsed(const ncclComm* handle) {
+  for (const CallingThread* one = callingThreads.load(std::memory_order_acquire); one != nullptr;
+       one = one->next) {
+    if (one->uses.load(std::memory_order_acquire) == handle) return true;
+  }
+  return false;
+}
+
+// Frees what has ended and nobody uses any more: neither a call, nor a thread of the library.
+void freeEnded() {
+  static const platform::FencePair fences;
+  std::vector<Handles::Ended> free;  // after the lock is given back
+  Handles& here = handles();
+  std::lock_guard lock(here.mutex);
+  fences.rare();
+  const auto kept = std::partition(here.ended.begin(), here.ended.end(), [](const Handles::Ended& one) {
+    return one.communicator.use_count() > 1 || isUsed(one.handle);
+  });
+  std::move(kept, here.ended.end(), std::back_inserter(free));
+  here.ended.erase(kept, here.ended.end());
+}
+
 }  // namespace
 
 constinit HandleTable handleTable{};
+constinit thread_local CallingThread* CallingThread::mine = nullptr;
 
 Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
   Handles& here = handles();
@@ -53,14 +95,43 @@ size_t livingHandles() {
   return here.used - here.resting.size();
 }
 
-std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle) {
+EndedCommunicator endHandle(ncclComm_t handle) {
   uint64_t alive = ncclComm::kAlive;
-  if (!handle->magic.compare_exchange_strong(alive, 0)) return nullptr;
+  if (!handle->magic.compare_exchange_strong(alive, 0)) return {};
   memory::dropRegistrations(handle);
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
   here.resting.push_back(handle);
-  return handle->owner;
+  return {handle, std::move(handle->owner)};
+}
+
+EndedCommunicator::~EndedCommunicator() {
+  if (communicator_ == nullptr) return;
+  {
+    Handles& here = handles();
+    std::lock_guard lock(here.mutex);
+    here.ended.push_back({handle_, std::move(communicator_)});
+  }
+  freeEnded();
+}
+
+CallingThread& CallingThread::make() {
+  static thread_local GivesBack givesBack;
+  (void)givesBack;
+  for (mine = callingThreads.load(std::memory_order_acquire); mine != nullptr; mine = mine->next) {
+    bool isTaken = false;
+    if (mine->isTaken.compare_exchange_strong(isTaken, true, std::memory_order_acquire)) return *mine;
+  }
+  mine = new CallingThread;
+  mine->next = callingThreads.load(std::memory_order_relaxed);
+  while (!callingThreads.compare_exchange_weak(mine->next, mine, std::memory_order_release)) {
+  }
+  return *mine;
+}
+
+void InUse::sayNone(ncclComm_t handle, const char* function) {
+  (void)fail(Code::kInvalidArgument, "%s: the communicator is %s", function,
+             handle == nullptr ? "null" : "not one, or was destroyed");
 }
 
 ncclResult_t toResult(Status status) {

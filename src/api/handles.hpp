@@ -1,18 +1,31 @@
 // What a user holds: ncclComm_t and ncclWindow_t. A handle's memory is never returned, only reused long
-// after, so a call with a destroyed communicator gets a sentence instead of a crash.
+// after, so a call with a destroyed communicator gets a sentence instead of a crash. The communicator itself
+// is freed when it has ended and no call uses it any more.
+//
+// How that is known: hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
+// Objects", IEEE TPDS 15(6), 2004).
+//
+//   1. A call writes the handle into a record of its thread, passes the frequent fence of a pair, and looks
+//      whether the handle is alive.
+//   2. Who ends a communicator marks the handle dead, passes the rare fence, and looks through the records of
+//      all threads. Either that finds the handle, or the call finds it dead.
+//   3. A communicator whose handle was found stays, and is looked for again with the next one that ends.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "communicator/core/communicator.hpp"
 #include "nccl.h"
 #include "platform/export.hpp"
+#include "platform/fence.hpp"
 
-// The body behind ncclComm_t. A destroyed communicator has released all it held, but the object stays until
-// the handle is used again, long after, for calls of other threads that are on their way out.
+// The body behind ncclComm_t.
 struct ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
@@ -46,18 +59,69 @@ inline bool owns(const ncclComm* handle) {
 Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator);
 // How many live.
 size_t livingHandles();
-// The handle is dead from here; the communicator it held, null if it was dead already.
-std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle);
 
-// The communicator behind a handle; null, with the error said, for one that is null, damaged or destroyed.
-inline communicator::Communicator* find(ncclComm_t handle, const char* function) {
-  if (owns(handle) && handle->magic.load(std::memory_order_acquire) == ncclComm::kAlive) [[likely]] {
-    return handle->communicator.load(std::memory_order_relaxed);
+// A communicator that ends. It is freed with this, or later by the next one, once no call uses it.
+class EndedCommunicator {
+ public:
+  EndedCommunicator() = default;
+  EndedCommunicator(ncclComm_t handle, std::shared_ptr<communicator::Communicator> communicator)
+      : handle_(handle), communicator_(std::move(communicator)) {}
+  ~EndedCommunicator();
+  EndedCommunicator(const EndedCommunicator&) = delete;
+  EndedCommunicator& operator=(const EndedCommunicator&) = delete;
+
+  explicit operator bool() const { return communicator_ != nullptr; }
+  communicator::Communicator* operator->() const { return communicator_.get(); }
+
+ private:
+  ncclComm_t handle_ = nullptr;
+  std::shared_ptr<communicator::Communicator> communicator_;
+};
+
+// The handle is dead from here; false if it was dead already. The caller uses it no more.
+EndedCommunicator endHandle(ncclComm_t handle);
+
+// What a thread uses now. Records are never freed: a thread that ends leaves its own to one that begins.
+struct CallingThread {
+  static constinit thread_local CallingThread* mine;  // null until this thread's first call
+  static CallingThread& make();
+
+  std::atomic<const ncclComm*> uses{nullptr};
+  const platform::FencePair fences;  // the rare side is of who ends a communicator
+  std::atomic<bool> isTaken{true};
+  CallingThread* next = nullptr;  // of all records; does not change once others see this one
+};
+
+// The communicator behind a handle, which stays while this lives. Null, with the error said, for a handle
+// that is null, damaged or destroyed. For the stack of a call; a call inside it uses the same communicator.
+class InUse {
+ public:
+  InUse(ncclComm_t handle, const char* function)
+      : thread_(CallingThread::mine == nullptr ? CallingThread::make() : *CallingThread::mine) {
+    outer_ = thread_.uses.load(std::memory_order_relaxed);
+    thread_.uses.store(handle, std::memory_order_relaxed);
+    thread_.fences.frequent();
+    if (owns(handle) && handle->magic.load(std::memory_order_acquire) == ncclComm::kAlive) [[likely]] {
+      communicator_ = handle->communicator.load(std::memory_order_relaxed);
+    } else {
+      sayNone(handle, function);
+    }
   }
-  (void)fail(Code::kInvalidArgument, "%s: the communicator is %s", function,
-             handle == nullptr ? "null" : "not one, or was destroyed");
-  return nullptr;
-}
+  ~InUse() { thread_.uses.store(outer_, std::memory_order_release); }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+  communicator::Communicator* get() const { return communicator_; }
+  operator communicator::Communicator*() const { return communicator_; }
+  communicator::Communicator* operator->() const { return communicator_; }
+
+ private:
+  static void sayNone(ncclComm_t handle, const char* function);
+
+  CallingThread& thread_;
+  const ncclComm* outer_;
+  communicator::Communicator* communicator_ = nullptr;
+};
 
 ncclResult_t toResult(Status status);
 // The same, and a failure inside a group spoils the group.

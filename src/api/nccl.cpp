@@ -56,7 +56,7 @@ Status setOperator(Operation& operation, Communicator& communicator, ncclRedOp_t
 }  // namespace
 
 ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cudaStream_t stream) {
-  Communicator* const communicator = find(handle, function);
+  const InUse communicator(handle, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   Operation operation;
   operation.collective = call.collective;

@@ -66,7 +66,7 @@ using Spare = std::shared_ptr<const SpareIds>;
 Status initialiseOrDrop(const Shared& communicator, ncclComm_t* slot) {
   const Status status = communicator->initialise();
   if (!status.ok()) {
-    takeHandle(*slot);
+    endHandle(*slot);
     *slot = nullptr;
     communicator->release();
   }
@@ -250,25 +250,26 @@ Status grow(const Shared& parent, const Growth& wanted, ncclComm_t* slot, const 
   return kOkStatus;
 }
 
-Status abort(ncclComm_t handle) {
-  STRETTO_TRY(handle->communicator.load()->self().mayTouch());
-  const Shared communicator = takeHandle(handle);
-  if (communicator == nullptr)
-    return fail(Code::kInvalidArgument, "ncclCommAbort: the communicator was destroyed");
-  communicator->abort();
-  return kOkStatus;
-}
+enum class Leaves { kInPeace, kAtOnce };
 
 // One that is still being made has no peace to leave in: its peers would wait for it.
-Status destroy(ncclComm_t handle) {
-  STRETTO_TRY(handle->communicator.load()->self().mayTouch());
-  if (handle->communicator.load()->health().state() == communicator::State::kInitialising)
-    return abort(handle);
-  const Shared communicator = takeHandle(handle);
-  if (communicator == nullptr)
-    return fail(Code::kInvalidArgument, "ncclCommDestroy: the communicator was destroyed");
-  const Status status = communicator->finalise();
-  communicator->release();
+Status end(const char* function, ncclComm_t handle, Leaves leaves) {
+  bool atOnce = leaves == Leaves::kAtOnce;
+  {
+    const InUse communicator(handle, function);
+    if (communicator == nullptr) return Status{Code::kInvalidArgument};
+    STRETTO_TRY(communicator->self().mayTouch());
+    atOnce = atOnce || communicator->health().state() == communicator::State::kInitialising;
+  }
+  const EndedCommunicator communicator = endHandle(handle);
+  if (!communicator) return fail(Code::kInvalidArgument, "%s: the communicator was destroyed", function);
+  Status status = kOkStatus;
+  if (atOnce) {
+    communicator->abort();
+  } else {
+    status = communicator->finalise();
+    communicator->release();
+  }
   return status;
 }
 
@@ -341,7 +342,7 @@ STRETTO_API(ncclCommSplit)
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                            ncclConfig_t* config) try {
   STRETTO_PASS_ON(ncclCommSplit, comm, (comm, color, key, newcomm, config));
-  Communicator* const parent = find(comm, "ncclCommSplit");
+  const InUse parent(comm, "ncclCommSplit");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
     return finish(stretto::fail(
@@ -365,7 +366,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) try {
   STRETTO_PASS_ON(ncclCommShrink, comm,
                   (comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
-  Communicator* const parent = find(comm, "ncclCommShrink");
+  const InUse parent(comm, "ncclCommShrink");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || excludeRanksList == nullptr || excludeRanksCount < 1) {
     return finish(stretto::fail(Code::kInvalidArgument, "ncclCommShrink: newcomm %p, list %p of %d ranks",
@@ -382,7 +383,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 STRETTO_API(ncclCommGetUniqueId)
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) try {
   STRETTO_PASS_ON(ncclCommGetUniqueId, comm, (comm, uniqueId));
-  Communicator* const communicator = find(comm, "ncclCommGetUniqueId");
+  const InUse communicator(comm, "ncclCommGetUniqueId");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
   return finish(nameGrowth(*communicator, uniqueId));
@@ -402,7 +403,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqu
                                 "ncclCommGrow: a rank that joins passes the id of ncclCommGetUniqueId"));
   }
   if (comm == nullptr) return finish(initRank("ncclCommGrow", newcomm, nRanks, {uniqueId, 1}, rank, config));
-  Communicator* const parent = find(comm, "ncclCommGrow");
+  const InUse parent(comm, "ncclCommGrow");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   return finish(grow(parent->shared_from_this(), {nRanks, uniqueId, rank}, newcomm, config));
 } catch (...) {
@@ -412,7 +413,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqu
 STRETTO_API(ncclCommFinalize)
 ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
   STRETTO_PASS_ON(ncclCommFinalize, comm, (comm));
-  Communicator* const communicator = find(comm, "ncclCommFinalize");
+  const InUse communicator(comm, "ncclCommFinalize");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
   if (communicator->foreign() != nullptr && Group::current().open()) {
@@ -429,7 +430,7 @@ STRETTO_API(ncclCommDestroy)
 ncclResult_t ncclCommDestroy(ncclComm_t comm) try {
   STRETTO_PASS_ON(ncclCommDestroy, comm, (comm));
   if (comm == nullptr) return ncclSuccess;
-  return finish(find(comm, "ncclCommDestroy") == nullptr ? Status{Code::kInvalidArgument} : destroy(comm));
+  return finish(end("ncclCommDestroy", comm, Leaves::kInPeace));
 } catch (...) {
   return stretto::api::caught("ncclCommDestroy");
 }
@@ -438,7 +439,7 @@ STRETTO_API(ncclCommAbort)
 ncclResult_t ncclCommAbort(ncclComm_t comm) try {
   STRETTO_PASS_ON(ncclCommAbort, comm, (comm));
   if (comm == nullptr) return ncclSuccess;
-  return finish(find(comm, "ncclCommAbort") == nullptr ? Status{Code::kInvalidArgument} : abort(comm));
+  return finish(end("ncclCommAbort", comm, Leaves::kAtOnce));
 } catch (...) {
   return stretto::api::caught("ncclCommAbort");
 }
@@ -446,7 +447,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) try {
 STRETTO_API(ncclCommRevoke)
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
   STRETTO_PASS_ON(ncclCommRevoke, comm, (comm, revokeFlags));
-  Communicator* const communicator = find(comm, "ncclCommRevoke");
+  const InUse communicator(comm, "ncclCommRevoke");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (revokeFlags != NCCL_REVOKE_DEFAULT) {
     return finish(stretto::fail(Code::kInvalidArgument,
@@ -462,7 +463,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
 STRETTO_API(ncclCommGetAsyncError)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) try {
   STRETTO_PASS_ON(ncclCommGetAsyncError, comm, (comm, asyncError));
-  Communicator* const communicator = find(comm, "ncclCommGetAsyncError");
+  const InUse communicator(comm, "ncclCommGetAsyncError");
   if (communicator == nullptr || asyncError == nullptr) {
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
@@ -481,7 +482,7 @@ namespace {
 // The three questions that have a number for an answer.
 template <typename Answer>
 ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer ask) {
-  Communicator* const communicator = find(comm, function);
+  const InUse communicator(comm, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (number == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", function));

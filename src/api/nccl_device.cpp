@@ -56,29 +56,27 @@ Status describe(communicator::Communicator& communicator, ncclCommProperties_t& 
 
 constexpr ncclTeam_t kNoTeam = {0, -1, 0};
 
-communicator::Communicator* seated(const char* function, ncclComm_t comm) {
-  communicator::Communicator* const communicator = find(comm, function);
-  const bool known = communicator != nullptr && communicator->self().seated() && isConnected(*communicator);
-  return known ? communicator : nullptr;
+bool isSeated(communicator::Communicator* communicator) {
+  return communicator != nullptr && communicator->self().seated() && isConnected(*communicator);
 }
 
 ncclTeam_t everybody(const char* function, ncclComm_t comm) {
-  auto* const communicator = seated(function, comm);
-  if (communicator == nullptr) return kNoTeam;
+  const InUse communicator(comm, function);
+  if (!isSeated(communicator)) return kNoTeam;
   return {communicator->self().ranks(), communicator->self().rank(), 1};
 }
 
 ncclTeam_t near(const char* function, ncclComm_t comm) {
-  auto* const communicator = seated(function, comm);
-  if (communicator == nullptr) return kNoTeam;
+  const InUse communicator(comm, function);
+  if (!isSeated(communicator)) return kNoTeam;
   const int size = teamSize(*communicator);
   return {size, communicator->self().rank() % size, 1};
 }
 
 // The ranks with this one's place in all near teams.
 ncclTeam_t rail(const char* function, ncclComm_t comm) {
-  auto* const communicator = seated(function, comm);
-  if (communicator == nullptr) return kNoTeam;
+  const InUse communicator(comm, function);
+  if (!isSeated(communicator)) return kNoTeam;
   const int size = teamSize(*communicator);
   return {communicator->self().ranks() / size, communicator->self().rank() / size, size};
 }
@@ -109,7 +107,7 @@ using namespace stretto::api;
 STRETTO_API(ncclCommQueryProperties)
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* props) try {
   STRETTO_PASS_ON(ncclCommQueryProperties, comm, (comm, props));
-  auto* const communicator = find(comm, "ncclCommQueryProperties");
+  const InUse communicator(comm, "ncclCommQueryProperties");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   constexpr size_t kShortest = offsetof(ncclCommProperties_t, rank);
   if (props == nullptr || props->size < kShortest || props->magic != NCCL_API_MAGIC) {

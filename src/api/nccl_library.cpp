@@ -217,7 +217,7 @@ Status stretto::api::addressInWindow(const char* function, ncclWindow_t window, 
   const auto found = memory::findRegistration(window);
   if (found.owner == nullptr) return notRegistered(function, window);
   auto* const comm = static_cast<ncclComm_t>(const_cast<void*>(found.owner));
-  communicator::Communicator* const communicator = find(comm, function);
+  const InUse communicator(comm, function);
   if (communicator == nullptr) return Status{Code::kInvalidArgument};
   return communicator->windows().address(window, where.peer, where.offset, out);
 }

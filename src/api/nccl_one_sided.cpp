@@ -44,7 +44,7 @@ Status checkFlags(const char* function, unsigned flags) {
 
 ncclResult_t enterOneSided(const char* function, std::vector<Operation> operations, ncclComm_t comm,
                            cudaStream_t stream) {
-  communicator::Communicator* const communicator = find(comm, function);
+  const InUse communicator(comm, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   std::shared_ptr<executors::host::Stream> where;
   if (stream != nullptr && !communicator->self().onDevice()) {

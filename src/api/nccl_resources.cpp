@@ -52,7 +52,7 @@ STRETTO_API(ncclCommMemStats)
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) try {
   STRETTO_PASS_ON(ncclCommMemStats, comm, (comm, stat, value));
   constexpr auto kName = "ncclCommMemStats";
-  if (find(comm, kName) != nullptr && value == nullptr)
+  if (InUse(comm, kName) != nullptr && value == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
   const auto ours = [&](Communicator& communicator) { return memoryOf(kName, communicator, stat, *value); };
   return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommMemStats, kTheirs, stat, value));
@@ -64,7 +64,7 @@ STRETTO_API(ncclCommSuspend)
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) try {
   STRETTO_PASS_ON(ncclCommSuspend, comm, (comm, flags));
   constexpr auto kName = "ncclCommSuspend";
-  if (find(comm, kName) != nullptr && flags != NCCL_SUSPEND_MEM) {
+  if (InUse(comm, kName) != nullptr && flags != NCCL_SUSPEND_MEM) {
     return finish(
         stretto::fail(Code::kInvalidArgument, "%s: flags must be NCCL_SUSPEND_MEM, not %#x", kName, flags));
   }

@@ -19,7 +19,7 @@ using communicator::kTheirs;
 template <typename Ours, typename Function, typename... Arguments>
 Status serve(ncclComm_t handle, const char* name, Ours ours, Function ForeignLibrary::*theirs,
              Arguments... arguments) {
-  communicator::Communicator* const communicator = find(handle, name);
+  const InUse communicator(handle, name);
   if (communicator == nullptr) return Status{Code::kInvalidArgument};
   communicator::Foreign* const foreign = communicator->foreign();
   return foreign == nullptr ? ours(*communicator) : foreign->call(name, theirs, arguments...);
@@ -30,7 +30,7 @@ Status serve(ncclComm_t handle, const char* name, Ours ours, Function ForeignLib
 template <typename Ours, typename Function, typename... Arguments>
 Status serveTogether(ncclComm_t handle, const char* name, Ours ours, Function ForeignLibrary::*theirs,
                      Arguments... arguments) {
-  communicator::Communicator* const communicator = find(handle, name);
+  const InUse communicator(handle, name);
   const bool puts =
       communicator != nullptr && (communicator->foreign() != nullptr ||
                                   (communicator->health().usable().ok() && communicator->windows().are()));

@@ -2,6 +2,7 @@
 #include "stretto.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "api/build.hpp"
@@ -118,7 +119,7 @@ STRETTO_EXTRA const char* strettoVersion(void) {
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommDevice(ncclComm_t comm, int* device) try {
-  auto* const communicator = find(comm, "strettoCommDevice");
+  const InUse communicator(comm, "strettoCommDevice");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (device == nullptr)
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommDevice: no place for the number"));
@@ -130,7 +131,7 @@ STRETTO_EXTRA ncclResult_t strettoCommDevice(ncclComm_t comm, int* device) try {
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) try {
-  auto* const communicator = find(comm, "strettoCommCounters");
+  const InUse communicator(comm, "strettoCommCounters");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (counters == nullptr || counters->size < sizeof counters->size) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommCounters: set size before the call"));
@@ -162,7 +163,9 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
                                           size_t capacity, size_t* needed) try {
   if (question == nullptr)
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoExplain: no question"));
-  auto* const communicator = comm == nullptr ? nullptr : find(comm, "strettoExplain");
+  std::optional<InUse> inUse;
+  if (comm != nullptr) inUse.emplace(comm, "strettoExplain");
+  auto* const communicator = inUse ? inUse->get() : nullptr;
   if (comm != nullptr && communicator == nullptr) return ncclInvalidArgument;
   if (communicator != nullptr) {
     if (const Status own = ownOnly(*communicator, "strettoExplain"); !own.ok()) return toResult(own);
@@ -179,7 +182,7 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
 
 STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                                             const char* protocol, size_t chunkBytes, int blocks) try {
-  auto* const communicator = find(comm, "strettoCommForce");
+  const InUse communicator(comm, "strettoCommForce");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (collective == nullptr) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommForce: collective is null"));

@@ -43,4 +43,23 @@ inline void lightFence() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
+// Both sides of such a pair within this process, wherever it runs: without a process fence the frequent side
+// passes a full one. Any thread.
+class FencePair {
+ public:
+  void frequent() const {
+    if (light_) [[likely]] {
+      lightFence();
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+  }
+  // The caller sees what every frequent side stored before its fence, or that side sees what the caller
+  // stored before this call.
+  void rare() const;
+
+ private:
+  const bool light_ = hasProcessFence();
+};
+
 }  // namespace stretto::platform

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <functional>
-#include <set>
 
 #include "api/calls.hpp"
 #include "api/handles.hpp"
@@ -292,34 +291,6 @@ TEST(Library, HandlesThatAreNoneAreRefused) {
   }
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   EXPECT_EQ(ncclCommCount(comm, &count), ncclInvalidArgument);
-}
-
-TEST(Library, GivesManyHandles) {
-  std::vector<ncclComm_t> comms(600);
-  for (ncclComm_t& comm : comms)
-    ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
-  EXPECT_EQ(std::set<ncclComm_t>(comms.begin(), comms.end()).size(), comms.size());
-  for (ncclComm_t comm : comms) {
-    int count = 0;
-    EXPECT_EQ(ncclCommCount(comm, &count), ncclSuccess);
-    EXPECT_EQ(count, 1);
-    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
-  }
-}
-
-TEST(Library, RefusesMoreHandlesThanItHas) {
-  std::set<ncclComm_t> all;
-  auto handle = api::makeHandle(nullptr);
-  for (; handle.ok(); handle = api::makeHandle(nullptr)) {
-    ASSERT_TRUE(all.insert(handle.value()).second) << "given out twice";
-    ASSERT_TRUE(api::owns(handle.value()));
-  }
-  EXPECT_GT(all.size(), api::kMostHandles - 1000);
-  EXPECT_LE(all.size(), api::kMostHandles);
-  EXPECT_EQ(handle.status().code, Code::kSystem);
-  EXPECT_NE(lastNcclError().find("communicators live in this process"), std::string::npos) << lastNcclError();
-  for (ncclComm_t each : all) EXPECT_EQ(api::takeHandle(each), nullptr);
-  EXPECT_TRUE(api::makeHandle(nullptr).ok()) << "a dead one is given out again when no other is left";
 }
 
 TEST(Library, AnswersForItself) {

@@ -237,8 +237,7 @@ void Conductor::round(uint64_t seed) {
   for (const Process& process : processes_) {
     if (process.lasting == kNone || !process.lives) continue;
     LeakWatch& leaks = lasting_[process.lasting].leaks;
-    const auto ranks = std::count(plan_.processOf.begin(), plan_.processOf.end(), process.number);
-    const std::string kept = leaks.look(plan_.seed, static_cast<int>(ranks));
+    const std::string kept = leaks.look(plan_.seed);
     for (size_t i = 0; i < std::size(LeakWatch::kCounts); ++i) {
       raise(totals_.grown[i], leaks.grown().*LeakWatch::kCounts[i]);
     }

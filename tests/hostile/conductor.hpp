@@ -93,7 +93,7 @@ class LeakWatch {
   // `byResident`: more resident memory is a leak as well; else it is only told.
   void begin(pid_t process, const std::atomic<long>& heap, bool byResident);
   // After a round in which it had so many ranks; "" or what it keeps.
-  std::string look(uint64_t seed, int ranks);
+  std::string look(uint64_t seed);
   std::string text() const;
   // How much more it has had, at most, than after the first rounds.
   const Counts& grown() const { return grown_; }
@@ -106,7 +106,6 @@ class LeakWatch {
   const std::atomic<long>* heap_ = nullptr;
   bool byResident_ = true;
   long rounds_ = 0;
-  long ended_ = 0;  // ranks of them
   Counts first_{}, recent_{}, grown_{};
   uint64_t since_ = 0;  // the round from which on it has kept descriptors or mappings; 0: it keeps none
   bool told_ = false;

@@ -210,12 +210,9 @@ LeakWatch::Counts LeakWatch::measure() const {
 }
 
 // The least of many rounds is compared with the least of the first ones: what ends a little later than its
-// round is no leak. The library keeps the handles of its last 257 communicators, with what they have said
-// last, and memory grows until it has them: it is compared with what was after so many. What is resident,
-// which is judged in host memory, grows for longer.
-std::string LeakWatch::look(uint64_t seed, int ranks) {
-  constexpr long kWindow = 25, kKept = 257, kWarmRounds = 300;
-  ended_ += ranks;
+// round is no leak.
+std::string LeakWatch::look(uint64_t seed) {
+  constexpr long kWindow = 25;
   const Counts counts = measure();
   const bool fresh = rounds_ % kWindow == 0;
   for (long Counts::*const one : kCounts) {
@@ -226,11 +223,6 @@ std::string LeakWatch::look(uint64_t seed, int ranks) {
   if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
-  // Until after about so many have ended: rounds differ in their ranks.
-  if (byResident_ ? rounds_ <= kWarmRounds : ended_ <= kKept + 2 * kWindow * ranks) {
-    first_.heap = recent_.heap;
-    first_.resident = recent_.resident;
-  }
   // Something may still be on its way out.
   Counts rest = recent_;
   for (int64_t until = now() + 3 * kSecond; !told_ && isMore(rest) && now() < until; rest = measure()) {

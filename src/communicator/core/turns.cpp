@@ -5,14 +5,6 @@
 
 namespace stretto::communicator {
 
-void Turns::fenceOperations() const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  // The kernel does not know yet that this process wants it, or a sandbox that came later refuses it: a store
-  // is seen long before this ends.
-  constexpr auto kLongForAStore = std::chrono::milliseconds(1);
-  if (light_ && !platform::processFence()) std::this_thread::sleep_for(kLongForAStore);
-}
-
 // The first thread becomes the only one. The second one ends that, once for all. Why no two threads get the
 // same turn then:
 //
@@ -36,7 +28,7 @@ uint64_t Turns::takeAmongSeveral() {
     }
   }
   const uint64_t turn = taken_.fetch_add(1, std::memory_order_acq_rel);
-  fence();
+  fences_.frequent();
   return turn;
 }
 

@@ -32,12 +32,12 @@ class Turns {
     const uintptr_t me = platform::thisThread();
     if (taker_.load(std::memory_order_relaxed) == me) [[likely]] {
       taking_.store(true, std::memory_order_relaxed);
-      fence();
+      fences_.frequent();
       if (taker_.load(std::memory_order_relaxed) == me) [[likely]] {
         const uint64_t turn = taken_.load(std::memory_order_relaxed);
         taken_.store(turn + 1, std::memory_order_release);
         taking_.store(false, std::memory_order_release);
-        fence();
+        fences_.frequent();
         return turn;
       }
       taking_.store(false, std::memory_order_release);
@@ -49,7 +49,7 @@ class Turns {
   bool complete(uint64_t turn) {
     if (isDue(turn)) [[likely]] {
       completed_.store(turn + 1, std::memory_order_release);
-      fence();
+      fences_.frequent();
       if (waiters_.load(std::memory_order_relaxed) == 0) [[likely]] {
         return false;
       }
@@ -76,20 +76,13 @@ class Turns {
   void listen() { ++waiters_; }
   // All threads that run operations have seen what this thread stored before, or this thread sees what they
   // took and completed.
-  void fenceOperations() const;
+  void fenceOperations() const { fences_.rare(); }
 
  private:
-  void fence() const {
-    if (light_) [[likely]] {
-      platform::lightFence();
-    } else {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    }
-  }
   uint64_t takeAmongSeveral();
 
   static constexpr uintptr_t kNobody = 0, kSecondComes = 1, kSeveral = 2;  // no thread's names
-  const bool light_ = platform::hasProcessFence();
+  const platform::FencePair fences_;
   std::atomic<uintptr_t> taker_{kNobody};  // the only thread that has taken turns, or why there is none
   std::atomic<bool> taking_{false};        // that thread takes one now
   std::atomic<uint64_t> taken_{0};

@@ -4,6 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "platform/own_thread.hpp"
 
 namespace stretto::platform {
@@ -75,6 +78,14 @@ bool hasProcessFence() {
 bool processFence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return hasProcessFence() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+}
+
+void FencePair::rare() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The kernel does not know yet that this process wants it, or a sandbox that came later refuses it: a store
+  // is seen long before this ends.
+  constexpr auto kLongForAStore = std::chrono::milliseconds(1);
+  if (light_ && !processFence()) std::this_thread::sleep_for(kLongForAStore);
 }
 
 }  // namespace stretto::platform

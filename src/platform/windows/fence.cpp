@@ -25,4 +25,8 @@ bool processFence() {
   return false;
 }
 
+void FencePair::rare() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 }  // namespace stretto::platform

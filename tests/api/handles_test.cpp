@@ -1,0 +1,129 @@
+// Handles: how many there are, and how long what is behind them stays.
+#include "api/handles.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "api/calls.hpp"
+#include "nccl.h"
+
+namespace stretto::api {
+namespace {
+
+using testing::lastNcclError;
+using Watched = std::weak_ptr<communicator::Communicator>;
+
+TEST(Handles, GivesManyHandles) {
+  std::vector<ncclComm_t> comms(600);
+  for (ncclComm_t& comm : comms)
+    ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
+  EXPECT_EQ(std::set<ncclComm_t>(comms.begin(), comms.end()).size(), comms.size());
+  for (ncclComm_t comm : comms) {
+    int count = 0;
+    EXPECT_EQ(ncclCommCount(comm, &count), ncclSuccess);
+    EXPECT_EQ(count, 1);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+}
+
+TEST(Handles, RefusesMoreHandlesThanItHas) {
+  std::set<ncclComm_t> all;
+  auto handle = api::makeHandle(nullptr);
+  for (; handle.ok(); handle = api::makeHandle(nullptr)) {
+    ASSERT_TRUE(all.insert(handle.value()).second) << "given out twice";
+    ASSERT_TRUE(api::owns(handle.value()));
+  }
+  EXPECT_GT(all.size(), api::kMostHandles - 1000);
+  EXPECT_LE(all.size(), api::kMostHandles);
+  EXPECT_EQ(handle.status().code, Code::kSystem);
+  EXPECT_NE(lastNcclError().find("communicators live in this process"), std::string::npos) << lastNcclError();
+  for (ncclComm_t each : all) EXPECT_FALSE(api::endHandle(each));
+  EXPECT_TRUE(api::makeHandle(nullptr).ok()) << "a dead one is given out again when no other is left";
+}
+
+Watched makeWatched(ncclComm_t& comm) {
+  EXPECT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
+  return api::InUse(comm, "makeWatched")->weak_from_this();
+}
+
+TEST(EndedCommunicator, IsFreedAtOnce) {
+  ncclComm_t comm = nullptr;
+  const Watched watched = makeWatched(comm);
+  EXPECT_FALSE(watched.expired());
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  EXPECT_TRUE(watched.expired());
+  const Watched aborted = makeWatched(comm);
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  EXPECT_TRUE(aborted.expired());
+  EXPECT_EQ(api::InUse(comm, "late"), nullptr);
+}
+
+// A call of another thread, and calls inside it, are under way while the communicator is aborted.
+TEST(EndedCommunicator, StaysWhileACallUsesIt) {
+  ncclComm_t comm = nullptr;
+  const Watched watched = makeWatched(comm);
+  std::latch isInside(1), hasEnded(1), hasLooked(1), hasLeft(1);
+  std::thread user([&] {
+    {
+      const api::InUse call(comm, "call");
+      { const api::InUse inner(comm, "inner"); }
+      isInside.count_down();
+      hasEnded.wait();
+      EXPECT_EQ(call->self().ranks(), 1);
+      hasLooked.wait();
+    }
+    hasLeft.count_down();
+  });
+  isInside.wait();
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  EXPECT_FALSE(watched.expired());
+  hasEnded.count_down();
+  ncclComm_t other = nullptr;
+  const Watched others = makeWatched(other);
+  EXPECT_EQ(ncclCommDestroy(other), ncclSuccess);
+  EXPECT_TRUE(others.expired()) << "nobody uses that one";
+  EXPECT_FALSE(watched.expired());
+  hasLooked.count_down();
+  hasLeft.wait();
+  ASSERT_EQ(ncclCommInitAll(&other, 1, nullptr), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(other), ncclSuccess);
+  EXPECT_TRUE(watched.expired()) << "freed with the next one that ends";
+  user.join();
+}
+
+// Threads that ask while the communicators end: the thread sanitizer watches, and the address sanitizer.
+TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
+  constexpr int kRounds = 200, kThreads = 3;
+  std::atomic<ncclComm_t> current{nullptr};
+  std::atomic<bool> isOver{false};
+  std::atomic<long> answers{0}, refusals{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      while (!isOver) {
+        int ranks = 0;
+        const ncclResult_t result = ncclCommCount(current, &ranks);
+        EXPECT_TRUE((result == ncclSuccess && ranks == 1) || result == ncclInvalidArgument);
+        ++(result == ncclSuccess ? answers : refusals);
+      }
+    });
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
+    current = comm;
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  }
+  isOver = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(answers + refusals, 0);
+}
+
+}  // namespace
+}  // namespace stretto::api
