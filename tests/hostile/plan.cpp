@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace hostile {
@@ -492,6 +493,16 @@ void drawPlaced(Plan& plan, Draw& draw) {
   plan.events.push_back(event);
 }
 
+// Of what serves every size and place; two-shot wants more than two ranks. Ranks that share a GPU neither
+// pull nor use copy engines.
+void drawDeviceAlgorithm(Plan& plan, Draw& draw) {
+  static constexpr std::pair<const char*, const char*> kChoices[] = {
+      {"ring", "simple"},      {"chain", "simple"},         {"flat", "simple"},
+      {"push", "warp_chunks"}, {"one_shot", "warp_chunks"}, {"two_shot", "warp_chunks"}};
+  const int fit = static_cast<int>(std::size(kChoices)) - (plan.ranks > 2 ? 0 : 1);
+  std::tie(plan.algorithm, plan.protocol) = kChoices[draw.below(fit)];
+}
+
 // Mostly one that joins, while it does: a rank that is lost before anybody knows it is one that never comes.
 void drawGrowth(Plan& plan, Draw& draw) {
   if (draw.chance(10)) return;
@@ -581,6 +592,7 @@ Plan makePlan(uint64_t seed, const Options& options) {
   const bool planned = std::any_of(plan.steps.begin(), plan.steps.end(),
                                    [](const Step& step) { return step.what == Step::Do::kShrink; });
   if (planned && plan.aftermath == Aftermath::kShrink) plan.aftermath = Aftermath::kAbort;
+  if (options.device && draw.chance(50)) drawDeviceAlgorithm(plan, draw);
   return plan;
 }
 

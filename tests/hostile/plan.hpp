@@ -131,8 +131,10 @@ struct Plan {
   bool finalise = false;  // before the destroy at the end
   Maker maker = Maker::kRank;
   int makerRank = 0;
-  int makerActs = 0;      // kMaker: 0 exits, 1 is killed, 2 is stopped
-  std::string algorithm;  // forced for all-gather and its like, or empty
+  int makerActs = 0;  // kMaker: 0 exits, 1 is killed, 2 is stopped
+  // Forced for all-reduce, all-gather and their like where they have it; or empty.
+  std::string algorithm;
+  std::string protocol;
   std::vector<Step> steps;
   std::vector<Event> events;
   int odd = kNobody;  // who disagrees

@@ -68,7 +68,8 @@ std::string Plan::text() const {
                      (maker == Maker::kProcess
                           ? std::string("a process") + (kind == Kind::kMaker ? kMakerActs[makerActs] : "")
                           : "rank " + std::to_string(makerRank)) +
-                     (algorithm.empty() ? "" : ", " + algorithm) + ", afterwards " +
+                     (algorithm.empty() ? "" : ", " + algorithm + (protocol.empty() ? "" : "/" + protocol)) +
+                     ", afterwards " +
                      (aftermath == Aftermath::kAbort    ? "abort"
                       : aftermath == Aftermath::kShrink ? "shrink"
                                                         : "destroy") +

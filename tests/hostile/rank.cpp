@@ -196,8 +196,9 @@ bool Rank::join() {
   if (ended_) return false;
   if (result != ncclSuccess) return failed("ncclCommInitRankConfig", result, whole_, false);
   if (!plan_.algorithm.empty()) {
+    const char* const protocol = plan_.protocol.empty() ? nullptr : plan_.protocol.c_str();
     for (const char* collective : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}) {
-      (void)strettoCommForce(whole_.comm, collective, plan_.algorithm.c_str(), nullptr, 0, 0);
+      (void)strettoCommForce(whole_.comm, collective, plan_.algorithm.c_str(), protocol, 0, 0);
     }
   }
   me_.joining = 0;

@@ -1,5 +1,11 @@
 #include "communicator/core/health.hpp"
 
+#include <chrono>
+#include <thread>
+
+#include "platform/clock.hpp"
+#include "primitives/call_record.hpp"
+
 namespace stretto::communicator {
 
 bool Health::advance(State to) {
@@ -56,6 +62,16 @@ Status Health::whyAborted() const {
   std::string text;
   (void)first(&text);
   return failAbout(why.peer, why.code, "%s", text.c_str());
+}
+
+Status Health::reasonSoon() const {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
+  const uint64_t began = platform::monotonicNanoseconds();
+  do {
+    STRETTO_TRY(whyAborted());
+    std::this_thread::sleep_for(kBetweenLooks);
+  } while (platform::secondsSince(began) < kSecondHandSeconds);
+  return kOkStatus;
 }
 
 void Health::markBroken(Status why, State state, const std::string& text) {

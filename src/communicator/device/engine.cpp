@@ -265,8 +265,9 @@ Status DeviceEngine::runTransfers(const Operation& first, std::span<const Operat
 // As between CPU ranks. What lies where a peer's window lay may be another's by now.
 Status DeviceEngine::mayPutTo(int peer) const {
   const int rank = self_.rank();
-  if (peer == rank || !callsNothingMore(connections_.peers[static_cast<size_t>(peer)].header()))
-    return kOkStatus;
+  const WindowHeader& theirs = connections_.peers[static_cast<size_t>(peer)].header();
+  if (peer == rank || !callsNothingMore(theirs)) return kOkStatus;
+  if (hasFailed(theirs)) STRETTO_TRY(health_.reasonSoon());
   return failAbout(peer, Code::kRemote,
                    "rank %d has finalised its communicator, or given up on it, before rank %d signalled it",
                    peer, rank);

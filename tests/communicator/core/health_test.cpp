@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace stretto::communicator {
@@ -64,6 +66,26 @@ TEST_F(HealthOfARank, ALossNamesOneOperation) {
   health_.markBroken({Code::kRemote, 1}, State::kFailed, "rank 0 lost rank 1");
   EXPECT_EQ(health_.nameOperation("a did not finish"), "rank 0 lost rank 1; a did not finish");
   EXPECT_EQ(health_.nameOperation("b was not started"), "rank 0 lost rank 1; a did not finish");
+}
+
+// A peer has given up because of a third rank, of which this one hears a little later.
+TEST_F(HealthOfARank, AReasonThatComesSoonIsAwaited) {
+  health_.advance(State::kReady);
+  std::thread tells([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    health_.strike({Code::kRemote, 1}, "rank 0 lost rank 1");
+  });
+  const Status why = health_.reasonSoon();
+  const std::string words = lastError();
+  tells.join();
+  EXPECT_EQ(why.code, Code::kRemote);
+  EXPECT_EQ(why.peer, 1);
+  EXPECT_EQ(words, "rank 0 lost rank 1");
+}
+
+TEST_F(HealthOfARank, AReasonThatDoesNotComeIsNotAwaitedForLong) {
+  health_.advance(State::kReady);
+  EXPECT_TRUE(health_.reasonSoon().ok());
 }
 
 }  // namespace
