@@ -111,7 +111,9 @@ class KernelEngine final : public Engine {
   Launched launched_;
   std::array<Launched, Fused::kMost> together_;   // of the last that were launched together
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
-  cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
+  // For what is done while kernels run that may wait for this rank. To make or end a stream then can wait for
+  // them, and holds up all other calls of the process.
+  cudaStream_t inspection_ = nullptr;
   Copies copies_;
   Signals signals_;
 };
@@ -157,7 +159,7 @@ Status KernelEngine::useWindows(std::byte* const* windows) {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
   std::copy_n(windows, setup_.ranks, windows_);
-  return platform::cuda::copyNow(windowsThere_, windows_, sizeof windows_);
+  return platform::cuda::copyNow(windowsThere_, windows_, sizeof windows_, inspection_);
 }
 
 Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {

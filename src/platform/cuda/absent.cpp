@@ -88,7 +88,7 @@ Status clearNow(int, std::byte*, size_t) {
 Status fillNow(int, std::byte*, uint8_t, Rows) {
   return refuse("device memory");
 }
-Status copyNow(void*, const void*, size_t) {
+Status copyNow(void*, const void*, size_t, void*) {
   return refuse("a copy between devices");
 }
 

@@ -431,12 +431,11 @@ Status fillNow(int device, std::byte* memory, uint8_t value, Rows where) {
   return kOkStatus;
 }
 
-Status copyNow(void* to, const void* from, size_t bytes) {
+Status copyNow(void* to, const void* from, size_t bytes, void* stream) {
   const AmidCaptures amid;
-  const OwnStream stream;
-  STRETTO_CUDA_TRY(stream.error(), "a stream");
-  STRETTO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()), "a copy");
-  STRETTO_CUDA_TRY(stream.wait(), "a copy");
+  auto* const on = static_cast<cudaStream_t>(stream);
+  STRETTO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on), "a copy");
+  STRETTO_CUDA_TRY(cudaStreamSynchronize(on), "a copy");
   return kOkStatus;
 }
 

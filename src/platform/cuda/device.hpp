@@ -138,7 +138,8 @@ struct Rows {
   size_t rows;
 };
 Status fillNow(int device, std::byte* memory, uint8_t value, Rows where);
-// Copies between any two places; returns when done. Not for hot paths.
-Status copyNow(void* to, const void* from, size_t bytes);
+// Copies between any two places, on a cudaStream_t that nobody captures; returns when done. Not for hot
+// paths.
+Status copyNow(void* to, const void* from, size_t bytes, void* stream);
 
 }  // namespace stretto::platform::cuda

@@ -135,7 +135,7 @@ Status fillNow(int, std::byte* memory, uint8_t value, Rows where) {
   for (size_t row = 0; row < where.rows; ++row) std::memset(memory + row * where.pitch, value, where.bytes);
   return kOkStatus;
 }
-Status copyNow(void* to, const void* from, size_t bytes) {
+Status copyNow(void* to, const void* from, size_t bytes, void*) {
   std::memcpy(to, from, bytes);
   return kOkStatus;
 }
