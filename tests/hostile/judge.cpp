@@ -149,9 +149,11 @@ struct Judge {
     const bool fromRoot = at->calls[0].function == Function::kBroadcast ||
                           at->calls[0].function == Function::kBcast ||
                           at->calls[0].function == Function::kScatter;
+    // Nor does anybody between two roots.
+    const bool roots = fromRoot && plan.quirk == Quirk::kRoot && plan.ranks == 2;
     const bool sends = fromRoot && plan.odd != at->calls[0].root && onlySends(plan.quirkCall);
     const bool other = plan.quirk == Quirk::kMissing || (plan.quirk == Quirk::kFunction && sends);
-    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (other && last) ||
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (other && last) || roots ||
            isAmong([](Function function) { return function == Function::kPairs; });
   }
 

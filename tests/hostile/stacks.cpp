@@ -210,9 +210,10 @@ LeakWatch::Counts LeakWatch::measure() const {
 }
 
 // The least of many rounds is compared with the least of the first ones: what ends a little later than its
-// round is no leak.
+// round is no leak. On a GPU CUDA makes what it needs at first use: heap is compared with what was after more
+// rounds there.
 std::string LeakWatch::look(uint64_t seed) {
-  constexpr long kWindow = 25;
+  constexpr long kWindow = 25, kWarmOnDevice = 150;
   const Counts counts = measure();
   const bool fresh = rounds_ % kWindow == 0;
   for (long Counts::*const one : kCounts) {
@@ -223,6 +224,10 @@ std::string LeakWatch::look(uint64_t seed) {
   if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
+  if (!byResident_ && rounds_ <= kWarmOnDevice) {
+    first_.heap = recent_.heap;
+    first_.resident = recent_.resident;
+  }
   // Something may still be on its way out.
   Counts rest = recent_;
   for (int64_t until = now() + 3 * kSecond; !told_ && isMore(rest) && now() < until; rest = measure()) {

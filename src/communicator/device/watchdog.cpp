@@ -47,7 +47,12 @@ std::string wordsOf(const executors::cuda::Report& report, const Connections& co
       if (ofSignals) return me + " waits for more signals of its own than it has sent itself";
       const CallRecord theirs =
           known ? calledInstead(connections.operationLog(peer), mine, report.theirTag) : CallRecord{};
-      return ranksDisagree(rank, what, peer, inWords(theirs));
+      const Difference before =
+          known && theirs.sequence == 0
+              ? connections.operationLog(rank).firstDifferenceTo(connections.operationLog(peer))
+              : Difference{};
+      return before.found() ? ranksDisagree(rank, inWords(before.mine), peer, inWords(before.theirs))
+                            : ranksDisagree(rank, what, peer, inWords(theirs));
     }
     case Code::kTimeout:
       return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +

@@ -95,13 +95,7 @@ class Cuda {
     prepare();
     epoch_ += come(first);
   }
-  __device__ void beginLinks() requires(Format::kLinks) {
-    for (int peer = static_cast<int>(threadIdx.x % kWarp); peer < ranks(); peer += kWarp) {
-      const ChunkCursors link = state_.links[peer];
-      cursors(peer) = {link.sent + untilMine(link.sent), link.received + untilMine(link.received)};
-    }
-    __syncwarp();
-  }
+  __device__ void beginLinks() requires(Format::kLinks);
   // Every thread of the block calls it, also after a failure.
   __device__ void end() {
     if (kTurns && !hasCome_) epoch_ += come();

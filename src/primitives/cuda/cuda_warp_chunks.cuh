@@ -286,6 +286,19 @@ __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t n
   if (threadIdx.x % kWarp == 0) storeRelaxed(credit, {number + 1, tag_});
 }
 
+// A broadcast of which each of two ranks is the root leaves chunks that nobody takes. A later operation that
+// is called alike does not take them for its own: how many operations the channel has finished is part of the
+// tag, and the same on all ranks.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::beginLinks() requires(Format::kLinks) {
+  tag_ += state_.finished * 0x9e3779b97f4a7c15u;
+  for (int peer = static_cast<int>(threadIdx.x % kWarp); peer < ranks(); peer += kWarp) {
+    const ChunkCursors link = state_.links[peer];
+    cursors(peer) = {link.sent + untilMine(link.sent), link.received + untilMine(link.received)};
+  }
+  __syncwarp();
+}
+
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer, size_t bytes,
                                                              std::byte*& data) requires(Format::kLinks) {

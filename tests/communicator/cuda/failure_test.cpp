@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/scoped_variable.hpp"
@@ -326,6 +327,44 @@ TEST_F(Failure, ADisagreementIsNamedLongAfterItsCall) {
               member.board.meet();
               abort(member);
             }));
+}
+
+// Both ranks are the root of a broadcast. Where nobody waits for the other, what each has sent lies there:
+// the next broadcast is right, or its rank is told.
+void broadcastFromTwoRoots(Member& member, const char* algorithm, const char* protocol) {
+  constexpr size_t kCount = 256;
+  member.expect(strettoCommForce(member.comm, "broadcast", algorithm, protocol, 0, 0), "force");
+  const auto broadcast = [&](float value, int root) {
+    std::vector<float> all(kCount, value);
+    const size_t bytes = kCount * sizeof(float);
+    cudaMemcpyAsync(inputOf(member), all.data(), bytes, cudaMemcpyHostToDevice, member.stream());
+    const ncclResult_t result = ncclBroadcast(inputOf(member), inputOf(member), kCount, ncclFloat, root,
+                                              member.comm, member.stream());
+    member.check(streamEnds(member, 30), "a disagreement hangs");
+    cudaMemcpyAsync(all.data(), inputOf(member), bytes, cudaMemcpyDeviceToHost, member.stream());
+    cudaStreamSynchronize(member.stream());
+    return std::pair(result == ncclSuccess ? errorOf(member) : result, all);
+  };
+  const float rank = static_cast<float>(member.rank);
+  (void)broadcast(10 + rank, member.rank);
+  member.board.meet();
+  const auto [result, values] = broadcast(20 + rank, 1);
+  member.check(result == ncclInvalidUsage || values == std::vector<float>(kCount, 21),
+               "a broadcast that succeeded gave what an earlier one had sent");
+  if (result != ncclSuccess) member.expectError("the disagreement", {"ranks disagree", "root 0", "root 1"});
+  member.board.meet();
+  abort(member);
+}
+
+TEST_F(Failure, TwoRootsOfABroadcastLeaveNothingForTheNext) {
+  for (const auto& [algorithm, protocol] :
+       {std::pair("chain", "simple"), std::pair("flat", "simple"), std::pair("push", "ll"),
+        std::pair("push", "ll128"), std::pair("push", "warp_chunks")}) {
+    SCOPED_TRACE(std::string(algorithm) + "/" + protocol);
+    asThreads(2, connected([algorithm = algorithm, protocol = protocol](Member& member) {
+                broadcastFromTwoRoots(member, algorithm, protocol);
+              }));
+  }
 }
 
 // Nobody asks: the other's thread hears of it. Where they share a GPU the rank that leaves waits for the
