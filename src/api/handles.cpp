@@ -1,11 +1,10 @@
 #include "api/handles.hpp"
 
-#include <algorithm>
 #include <deque>
 #include <exception>
 #include <iterator>
+#include <list>
 #include <new>
-#include <vector>
 
 #include "communicator/core/group.hpp"
 #include "memory/user_memory.hpp"
@@ -18,14 +17,10 @@ constexpr size_t kRestBeforeReuse = 256;
 
 // Never destroyed: handles are used until the last thread is gone.
 struct Handles {
-  struct Ended {
-    ncclComm* handle;
-    std::shared_ptr<communicator::Communicator> communicator;
-  };
   std::mutex mutex;
   std::deque<ncclComm*> resting;
-  size_t used = 0;           // of the table, from its begin
-  std::vector<Ended> ended;  // not freed yet
+  size_t used = 0;                           // of the table, from its begin
+  std::list<EndedCommunicator::Held> ended;  // not freed yet
 };
 Handles& handles() {
   static auto* instance = new Handles;
@@ -42,26 +37,41 @@ struct GivesBack {
   }
 };
 
-bool isUsed(const ncclComm* handle) {
+bool isUsedByCalls(const ncclComm* handle) {
   for (const CallingThread* one = callingThreads.load(std::memory_order_acquire); one != nullptr;
        one = one->next) {
-    if (one->uses.load(std::memory_order_acquire) == handle) return true;
+    for (const auto& use : one->uses) {
+      if (use.load(std::memory_order_acquire) == handle) return true;
+    }
   }
   return false;
 }
 
-// Frees what has ended and nobody uses any more: neither a call, nor a thread of the library.
+// By a call, or by a thread of the library, to which a call may have given it. What a forked child has of its
+// parent it does not touch.
+bool isUsed(const EndedCommunicator::Held& held) {
+  if (held.communicator == nullptr) return false;
+  return isUsedByCalls(held.handle) || held.communicator.use_count() > 1 ||
+         !held.communicator->self().isOfThisProcess();
+}
+
+// Frees what has ended and nobody uses any more.
 void freeEnded() {
   static const platform::FencePair fences;
-  std::vector<Handles::Ended> free;  // after the lock is given back
   Handles& here = handles();
-  std::lock_guard lock(here.mutex);
+  std::list<EndedCommunicator::Held> free, used;
+  {
+    const std::lock_guard lock(here.mutex);
+    free.swap(here.ended);
+  }
   fences.rare();
-  const auto kept = std::partition(here.ended.begin(), here.ended.end(), [](const Handles::Ended& one) {
-    return one.communicator.use_count() > 1 || isUsed(one.handle);
-  });
-  std::move(kept, here.ended.end(), std::back_inserter(free));
-  here.ended.erase(kept, here.ended.end());
+  for (auto one = free.begin(); one != free.end();) {
+    const auto next = std::next(one);
+    if (isUsed(*one)) used.splice(used.end(), free, one);
+    one = next;
+  }
+  const std::lock_guard lock(here.mutex);
+  here.ended.splice(here.ended.end(), used);
 }
 
 }  // namespace
@@ -96,21 +106,23 @@ size_t livingHandles() {
 }
 
 EndedCommunicator endHandle(ncclComm_t handle) {
+  std::list<EndedCommunicator::Held> held(1);  // first: it may fail
   uint64_t alive = ncclComm::kAlive;
-  if (!handle->magic.compare_exchange_strong(alive, 0)) return {};
+  if (!handle->magic.compare_exchange_strong(alive, 0)) return EndedCommunicator({});
   memory::dropRegistrations(handle);
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
   here.resting.push_back(handle);
-  return {handle, std::move(handle->owner)};
+  held.front() = {handle, std::move(handle->owner)};
+  return EndedCommunicator(std::move(held));
 }
 
 EndedCommunicator::~EndedCommunicator() {
-  if (communicator_ == nullptr) return;
+  if (held_.empty()) return;
   {
     Handles& here = handles();
-    std::lock_guard lock(here.mutex);
-    here.ended.push_back({handle_, std::move(communicator_)});
+    const std::lock_guard lock(here.mutex);
+    here.ended.splice(here.ended.end(), held_);
   }
   freeEnded();
 }

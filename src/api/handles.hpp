@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,22 +61,24 @@ Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> commun
 // How many live.
 size_t livingHandles();
 
-// A communicator that ends. It is freed with this, or later by the next one, once no call uses it.
+// A communicator that ends. It is freed with this, or later by the next one, once nobody uses it.
 class EndedCommunicator {
  public:
-  EndedCommunicator() = default;
-  EndedCommunicator(ncclComm_t handle, std::shared_ptr<communicator::Communicator> communicator)
-      : handle_(handle), communicator_(std::move(communicator)) {}
+  struct Held {
+    ncclComm_t handle;
+    std::shared_ptr<communicator::Communicator> communicator;
+  };
+  // None, or one.
+  explicit EndedCommunicator(std::list<Held> held) : held_(std::move(held)) {}
   ~EndedCommunicator();
   EndedCommunicator(const EndedCommunicator&) = delete;
   EndedCommunicator& operator=(const EndedCommunicator&) = delete;
 
-  explicit operator bool() const { return communicator_ != nullptr; }
-  communicator::Communicator* operator->() const { return communicator_.get(); }
+  explicit operator bool() const { return !held_.empty() && held_.front().communicator != nullptr; }
+  communicator::Communicator* operator->() const { return held_.front().communicator.get(); }
 
  private:
-  ncclComm_t handle_ = nullptr;
-  std::shared_ptr<communicator::Communicator> communicator_;
+  std::list<Held> held_;
 };
 
 // The handle is dead from here; false if it was dead already. The caller uses it no more.
@@ -86,28 +89,36 @@ struct CallingThread {
   static constinit thread_local CallingThread* mine;  // null until this thread's first call
   static CallingThread& make();
 
-  std::atomic<const ncclComm*> uses{nullptr};
+  static constexpr unsigned kDeepest =
+      4;  // calls within calls, of a profiler plugin's; the rest shares a place
+  std::atomic<const ncclComm*> uses[kDeepest] = {};
+  unsigned depth = 0;
   const platform::FencePair fences;  // the rare side is of who ends a communicator
   std::atomic<bool> isTaken{true};
   CallingThread* next = nullptr;  // of all records; does not change once others see this one
 };
 
-// The communicator behind a handle, which stays while this lives. Null, with the error said, for a handle
-// that is null, damaged or destroyed. For the stack of a call; a call inside it uses the same communicator.
+// The communicator behind a handle, which stays while this lives. Null for a handle that is null, damaged or
+// destroyed, and the error is said, if `function` is not null. For the stack of a call.
 class InUse {
  public:
   InUse(ncclComm_t handle, const char* function)
       : thread_(CallingThread::mine == nullptr ? CallingThread::make() : *CallingThread::mine) {
-    outer_ = thread_.uses.load(std::memory_order_relaxed);
-    thread_.uses.store(handle, std::memory_order_relaxed);
+    const unsigned depth = thread_.depth++;
+    use_ = &thread_.uses[depth < CallingThread::kDeepest ? depth : CallingThread::kDeepest - 1];
+    outer_ = use_->load(std::memory_order_relaxed);
+    use_->store(handle, std::memory_order_release);
     thread_.fences.frequent();
     if (owns(handle) && handle->magic.load(std::memory_order_acquire) == ncclComm::kAlive) [[likely]] {
       communicator_ = handle->communicator.load(std::memory_order_relaxed);
-    } else {
+    } else if (function != nullptr) {
       sayNone(handle, function);
     }
   }
-  ~InUse() { thread_.uses.store(outer_, std::memory_order_release); }
+  ~InUse() {
+    use_->store(outer_, std::memory_order_release);
+    --thread_.depth;
+  }
   InUse(const InUse&) = delete;
   InUse& operator=(const InUse&) = delete;
 
@@ -119,7 +130,8 @@ class InUse {
   static void sayNone(ncclComm_t handle, const char* function);
 
   CallingThread& thread_;
-  const ncclComm* outer_;
+  std::atomic<const ncclComm*>* use_;
+  const ncclComm* outer_;  // null, but in calls that share a place
   communicator::Communicator* communicator_ = nullptr;
 };
 

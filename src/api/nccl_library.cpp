@@ -53,10 +53,10 @@ const char* ncclGetErrorString(ncclResult_t result) {
 STRETTO_API(ncclGetLastError)
 const char* ncclGetLastError(ncclComm_t comm) {
   STRETTO_PASS_ON(ncclGetLastError, comm, (comm));
-  const bool known = owns(comm) && comm->magic.load() == ncclComm::kAlive;
-  if (!known) return stretto::lastError().c_str();
+  const InUse communicator(comm, nullptr);
+  if (communicator == nullptr) return stretto::lastError().c_str();
   std::string text;
-  (void)comm->communicator.load()->error(&text);
+  (void)communicator->error(&text);
   if (text.empty()) return stretto::lastError().c_str();
   std::lock_guard lock(comm->lastErrorMutex);
   if (comm->lastError != text) comm->lastError = std::move(text);

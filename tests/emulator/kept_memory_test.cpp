@@ -1,5 +1,5 @@
-// What a communicator of emulated GPUs keeps of the host's memory when it has ended. Its handle may still be
-// asked (src/api/handles.cpp), so it stays until 256 others have ended as well.
+// What a communicator of emulated GPUs keeps of the host's memory when it has ended: nothing, but that each of
+// 257 handles in turn has words of its last error.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -19,7 +19,7 @@ size_t allocated() {
 TEST(KeptMemory, OfCommunicatorsThatEndedIsLittle) {
   if (allocated() == 0) GTEST_SKIP() << "this build's allocator does not say what is allocated";
   constexpr int kRanks = 2, kFirst = 40, kRounds = 140;
-  constexpr size_t kEach = size_t{8} << 10;  // 4.5 KB were measured
+  constexpr size_t kEach = 512;  // none was measured, give or take 100 of what is on its way out
   asThreads(kRanks, [](Member& member) {
     member.device = OnDevice::make(member.rank);
     size_t before = 0;

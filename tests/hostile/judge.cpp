@@ -149,8 +149,8 @@ struct Judge {
     const bool fromRoot = at->calls[0].function == Function::kBroadcast ||
                           at->calls[0].function == Function::kBcast ||
                           at->calls[0].function == Function::kScatter;
-    // Nor does anybody between two roots.
-    const bool roots = fromRoot && plan.quirk == Quirk::kRoot && plan.ranks == 2;
+    // Nor does either of two roots, where they send over links that nothing else uses.
+    const bool roots = fromRoot && plan.quirk == Quirk::kRoot && plan.ranks == 2 && plan.device;
     const bool sends = fromRoot && plan.odd != at->calls[0].root && onlySends(plan.quirkCall);
     const bool other = plan.quirk == Quirk::kMissing || (plan.quirk == Quirk::kFunction && sends);
     return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (other && last) || roots ||

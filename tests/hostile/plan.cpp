@@ -558,6 +558,7 @@ Plan makePlan(uint64_t seed, const Options& options) {
   Draw draw(seed);
   Plan plan;
   plan.seed = seed;
+  plan.device = options.device;
   plan.kind = drawKind(draw, options);
   drawRanks(plan, draw, options);
   plan.blocking = draw.chance(70);

@@ -146,6 +146,7 @@ struct Plan {
   int tail = -1;       // kLeave: from this step on, only members of the tail go on
   std::vector<bool> inTail;
   bool windows = false;  // buffers are registered windows
+  bool device = false;   // of ranks on a GPU
 
   int processes() const;
   int finalStep() const { return static_cast<int>(steps.size()); }

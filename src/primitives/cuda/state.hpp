@@ -24,9 +24,11 @@ struct ChunkCursors {
 struct alignas(128) ChannelState {
   uint64_t epoch;
   uint64_t warpChunkEpoch;  // exchanges in warp chunks are counted apart, as each says when it has been read
-  uint64_t finished;        // operations; of the first channel all, of others those that it took part in
-  uint64_t stamped;         // by the blocks of this number, which is not the channel's where transfers run
-  uint32_t ended;           // of the first channel: blocks of the launch of several operations that runs
+  // Collectives; of the first channel all, of others those in which it took part. The same on all ranks that
+  // agree, so that tags of chunks in links rely on it: nothing else may count here.
+  uint64_t finished;
+  uint64_t stamped;  // by the blocks of this number, which is not the channel's where transfers run
+  uint32_t ended;    // of the first channel: blocks of the launch of several operations that runs
   ChunkCursors links[kMaxRanks];
 };
 

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "primitives/call_record.hpp"
+
 namespace stretto::communicator {
 namespace {
 
@@ -85,7 +87,11 @@ TEST_F(HealthOfARank, AReasonThatComesSoonIsAwaited) {
 
 TEST_F(HealthOfARank, AReasonThatDoesNotComeIsNotAwaitedForLong) {
   health_.advance(State::kReady);
+  const auto began = std::chrono::steady_clock::now();
   EXPECT_TRUE(health_.reasonSoon().ok());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  EXPECT_GE(took.count(), kSecondHandSeconds);
+  EXPECT_LT(took.count(), 20) << "on a full machine";
 }
 
 }  // namespace
