@@ -125,17 +125,17 @@ void Conductor::startLasting(Lasting& process) const {
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     if (options_.device && !deviceMemory()->open()) _exit(3);
     orders.isReady = true;
-    for (uint32_t last = 0;;) {
+    for (uint32_t last = 0, naps = 0;;) {
       if (orders.command == last) {
         sleepMicroseconds(100);
+        if (++naps % 200 == 0) orders.heap = heapInUse(true);  // of what ends a little later than its round
         continue;
       }
       last = orders.command;
+      naps = 0;
       const Plan plan = makePlan(board_->seed, options_);
       runProcess(plan, *board_, orders.number, options_.device);
-      if (last % 16 == 0) malloc_trim(0);
-      const struct mallinfo2 heap = mallinfo2();
-      orders.heap = static_cast<long>((heap.uordblks + heap.hblkhd) / 1024);
+      orders.heap = heapInUse(last % 16 == 0);
       orders.done = last;
       if (orders.isLast) return;
     }

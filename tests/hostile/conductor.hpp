@@ -81,6 +81,9 @@ struct Totals {
   std::atomic<bool> stop;
 };
 
+// KiB of this process's heap that are not freed. `trims`: gives back first what is.
+long heapInUse(bool trims);
+
 // Whether a process that lives through many rounds keeps anything of them.
 class LeakWatch {
  public:

@@ -1,6 +1,7 @@
 // Where the ranks of a round hang, and what a process keeps: read from outside.
 #include <dirent.h>
 #include <linux/membarrier.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -182,6 +183,12 @@ int64_t Beats::lateness(int64_t time) const {
   int64_t most = 0;
   for (int i = 0; i < cores; ++i) most = std::max(most, time - last[i]);
   return most;
+}
+
+long heapInUse(bool trims) {
+  if (trims) malloc_trim(0);
+  const struct mallinfo2 heap = mallinfo2();
+  return static_cast<long>((heap.uordblks + heap.hblkhd) / 1024);
 }
 
 void LeakWatch::begin(pid_t process, const std::atomic<long>& heap, bool byResident) {
