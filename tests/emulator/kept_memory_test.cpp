@@ -1,5 +1,5 @@
-// What a communicator of emulated GPUs keeps of the host's memory when it has ended: nothing, but that each of
-// 257 handles in turn has words of its last error.
+// What a communicator of emulated GPUs keeps of the host's memory when it has ended: nothing, but that each
+// of 257 handles in turn has words of its last error.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
