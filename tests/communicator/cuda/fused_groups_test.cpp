@@ -1,5 +1,6 @@
 // What is told and recorded of collectives that share a launch: of each as if it had its own.
 #include <gtest/gtest.h>
+#include <stretto.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,6 +100,46 @@ TEST(FusedGroups, AreRecordedCallByCall) {
               if (!member.board.meet()) return;
               if (member.rank == 1) sums(member, 3);
               expectStates(member, "ddddddd");
+            }));
+}
+
+// What is in a link is known by the number of operations that its channel has finished: groups in one launch,
+// graphs that replay, and messages between some of the ranks leave that number the same on all of them.
+TEST(FusedGroups, LeaveLinksInStep) {
+  if (!deviceThere()) GTEST_SKIP() << "no GPU";
+  constexpr size_t kCount = 60000;  // on several channels
+  asThreads(3, connected([](Member& member) {
+              const auto isRight = [&](const char* what, float expected) {
+                std::vector<float> values(kCount);
+                member.device->download(reinterpret_cast<char*>(values.data()), member.device->at(1, nullptr),
+                                        kCount * sizeof(float));
+                ncclResult_t later = ncclSuccess;
+                member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
+                member.expect(later, what);
+                return member.check(values == std::vector<float>(kCount, expected), what);
+              };
+              auto* const in = reinterpret_cast<float*>(member.device->at(0, nullptr));
+              auto* const out = reinterpret_cast<float*>(member.device->at(1, nullptr));
+              const auto meet = [&] { return member.board.meet(); };
+              for (size_t round = 0; round < 3; ++round) {
+                sums(member, 2 + round);
+                member.check(member.device->inGraph([&] { return sums(member, 3); }, 2, meet), "a graph");
+                if (member.rank == 0) ncclSend(in, 1000, ncclFloat, 1, member.comm, member.stream());
+                if (member.rank == 1) ncclRecv(out, 1000, ncclFloat, 0, member.comm, member.stream());
+                std::vector<float> values(kCount, static_cast<float>(member.rank + 1));
+                member.device->upload(member.device->at(0, nullptr), reinterpret_cast<char*>(values.data()),
+                                      kCount * sizeof(float));
+                member.expect(strettoCommForce(member.comm, "broadcast", "chain", "simple", 0, 0), "force");
+                member.expect(strettoCommForce(member.comm, "all_reduce", "ring", "simple", 0, 0), "force");
+                member.expect(ncclBroadcast(in, out, kCount, ncclFloat, 2, member.comm, member.stream()),
+                              "a broadcast");
+                if (!isRight("the broadcast", 3)) return;
+                member.expect(
+                    ncclAllReduce(in, out, kCount, ncclFloat, ncclSum, member.comm, member.stream()),
+                    "a sum");
+                if (!isRight("the sum", 6)) return;
+                member.expect(strettoCommForce(member.comm, "all_reduce", nullptr, nullptr, 0, 0), "force");
+              }
             }));
 }
 
