@@ -1,6 +1,5 @@
 #include "api/handles.hpp"
 
-#include <deque>
 #include <exception>
 #include <iterator>
 #include <list>
@@ -18,7 +17,7 @@ constexpr size_t kRestBeforeReuse = 256;
 // Never destroyed: handles are used until the last thread is gone.
 struct Handles {
   std::mutex mutex;
-  std::deque<ncclComm*> resting;
+  std::list<ncclComm*> resting;
   size_t used = 0;                           // of the table, from its begin
   std::list<EndedCommunicator::Held> ended;  // not freed yet
 };
@@ -41,7 +40,8 @@ bool isUsedByCalls(const ncclComm* handle) {
   for (const CallingThread* one = callingThreads.load(std::memory_order_acquire); one != nullptr;
        one = one->next) {
     for (const auto& use : one->uses) {
-      if (use.load(std::memory_order_acquire) == handle) return true;
+      const ncclComm* const used = use.load(std::memory_order_acquire);
+      if (used == handle || used == CallingThread::any()) return true;
     }
   }
   return false;
@@ -57,7 +57,7 @@ bool isUsed(const EndedCommunicator::Held& held) {
 
 // Frees what has ended and nobody uses any more.
 void freeEnded() {
-  static const platform::FencePair fences;
+  static const platform::FencePair fences{};
   Handles& here = handles();
   std::list<EndedCommunicator::Held> free, used;
   {
@@ -94,7 +94,10 @@ Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> commun
   }
   handle->communicator.store(communicator.get(), std::memory_order_relaxed);
   handle->owner = std::move(communicator);
-  handle->lastError.clear();
+  {
+    const std::lock_guard words(handle->lastErrorMutex);
+    handle->lastError.clear();
+  }
   handle->magic.store(ncclComm::kAlive, std::memory_order_release);
   return handle;
 }
@@ -106,13 +109,14 @@ size_t livingHandles() {
 }
 
 EndedCommunicator endHandle(ncclComm_t handle) {
-  std::list<EndedCommunicator::Held> held(1);  // first: it may fail
+  std::list<EndedCommunicator::Held> held(1);  // these first: they may fail
+  std::list<ncclComm*> rests{handle};
   uint64_t alive = ncclComm::kAlive;
   if (!handle->magic.compare_exchange_strong(alive, 0)) return EndedCommunicator({});
   memory::dropRegistrations(handle);
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
-  here.resting.push_back(handle);
+  here.resting.splice(here.resting.end(), rests);
   held.front() = {handle, std::move(handle->owner)};
   return EndedCommunicator(std::move(held));
 }
@@ -141,9 +145,10 @@ CallingThread& CallingThread::make() {
   return *mine;
 }
 
-void InUse::sayNone(ncclComm_t handle, const char* function) {
+void InUse::sayNone(ncclComm_t handle, const char* function) noexcept try {
   (void)fail(Code::kInvalidArgument, "%s: the communicator is %s", function,
              handle == nullptr ? "null" : "not one, or was destroyed");
+} catch (...) {  // out of memory: the call fails all the same
 }
 
 ncclResult_t toResult(Status status) {

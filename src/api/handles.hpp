@@ -89,13 +89,15 @@ struct CallingThread {
   static constinit thread_local CallingThread* mine;  // null until this thread's first call
   static CallingThread& make();
 
-  static constexpr unsigned kDeepest =
-      4;  // calls within calls, of a profiler plugin's; the rest shares a place
+  static constexpr unsigned kDeepest = 4;  // calls within calls, of a profiler plugin's
   std::atomic<const ncclComm*> uses[kDeepest] = {};
   unsigned depth = 0;
-  const platform::FencePair fences;  // the rare side is of who ends a communicator
+  const platform::FencePair fences{};  // the rare side is of who ends a communicator
   std::atomic<bool> isTaken{true};
   CallingThread* next = nullptr;  // of all records; does not change once others see this one
+
+  // In the last place: calls are nested deeper than there are places, and any handle may be used.
+  static const ncclComm* any() { return reinterpret_cast<const ncclComm*>(handleTable.bytes + 1); }
 };
 
 // The communicator behind a handle, which stays while this lives. Null for a handle that is null, damaged or
@@ -105,9 +107,10 @@ class InUse {
   InUse(ncclComm_t handle, const char* function)
       : thread_(CallingThread::mine == nullptr ? CallingThread::make() : *CallingThread::mine) {
     const unsigned depth = thread_.depth++;
-    use_ = &thread_.uses[depth < CallingThread::kDeepest ? depth : CallingThread::kDeepest - 1];
+    const bool hasPlace = depth < CallingThread::kDeepest;
+    use_ = &thread_.uses[hasPlace ? depth : CallingThread::kDeepest - 1];
     outer_ = use_->load(std::memory_order_relaxed);
-    use_->store(handle, std::memory_order_release);
+    use_->store(hasPlace ? handle : CallingThread::any(), std::memory_order_release);
     thread_.fences.frequent();
     if (owns(handle) && handle->magic.load(std::memory_order_acquire) == ncclComm::kAlive) [[likely]] {
       communicator_ = handle->communicator.load(std::memory_order_relaxed);
@@ -127,11 +130,11 @@ class InUse {
   communicator::Communicator* operator->() const { return communicator_; }
 
  private:
-  static void sayNone(ncclComm_t handle, const char* function);
+  static void sayNone(ncclComm_t handle, const char* function) noexcept;
 
   CallingThread& thread_;
   std::atomic<const ncclComm*>* use_;
-  const ncclComm* outer_;  // null, but in calls that share a place
+  const ncclComm* outer_;  // null, but where there is no place
   communicator::Communicator* communicator_ = nullptr;
 };
 

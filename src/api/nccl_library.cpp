@@ -51,7 +51,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 STRETTO_API(ncclGetLastError)
-const char* ncclGetLastError(ncclComm_t comm) {
+const char* ncclGetLastError(ncclComm_t comm) try {
   STRETTO_PASS_ON(ncclGetLastError, comm, (comm));
   const InUse communicator(comm, nullptr);
   if (communicator == nullptr) return stretto::lastError().c_str();
@@ -61,6 +61,8 @@ const char* ncclGetLastError(ncclComm_t comm) {
   std::lock_guard lock(comm->lastErrorMutex);
   if (comm->lastError != text) comm->lastError = std::move(text);
   return comm->lastError.c_str();
+} catch (...) {
+  return "out of memory";
 }
 
 STRETTO_API(ncclResetDebugInit)

@@ -65,22 +65,32 @@ TEST(EndedCommunicator, IsFreedAtOnce) {
   EXPECT_EQ(api::InUse(comm, "late"), nullptr);
 }
 
-// A call of another thread, and calls inside it, are under way while the communicator is aborted.
-TEST(EndedCommunicator, StaysWhileACallUsesIt) {
+void endOne() {
   ncclComm_t comm = nullptr;
-  const Watched watched = makeWatched(comm);
-  ncclComm_t beside = nullptr;
-  const Watched watchedBeside = makeWatched(beside);
-  std::latch isInside(1), hasEnded(1), hasLooked(1), hasLeft(1);
+  ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+// A call of another thread, and so many within it about another communicator, are under way while both end.
+void staysWhileCallsUseIt(int within) {
+  ncclComm_t comm = nullptr, beside = nullptr;
+  const Watched watched = makeWatched(comm), watchedBeside = makeWatched(beside);
+  std::latch isInside(1), hasEnded(1), isOuter(1), hasLooked(1), hasLeft(1);
   std::thread user([&] {
     {
       const api::InUse call(comm, "call");
-      {
-        const api::InUse inner(comm, "inner"), ofAnother(beside, "a call about another one");
-        EXPECT_NE(ofAnother, nullptr);
-      }
-      isInside.count_down();
-      hasEnded.wait();
+      const auto nest = [&](const auto& deeper, int left) -> void {
+        const api::InUse ofAnother(beside, "a call within");
+        if (left > 1) {
+          deeper(deeper, left - 1);
+        } else {
+          isInside.count_down();
+          hasEnded.wait();
+        }
+        EXPECT_EQ(ofAnother->self().ranks(), 1);
+      };
+      nest(nest, within);
+      isOuter.count_down();
       EXPECT_EQ(call->self().ranks(), 1);
       hasLooked.wait();
     }
@@ -88,17 +98,26 @@ TEST(EndedCommunicator, StaysWhileACallUsesIt) {
   });
   isInside.wait();
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
-  EXPECT_FALSE(watched.expired());
-  hasEnded.count_down();
   EXPECT_EQ(ncclCommDestroy(beside), ncclSuccess);
-  EXPECT_TRUE(watchedBeside.expired()) << "nobody uses that one any more";
+  EXPECT_FALSE(watched.expired());
+  EXPECT_FALSE(watchedBeside.expired());
+  hasEnded.count_down();
+  isOuter.wait();
+  endOne();
+  EXPECT_TRUE(watchedBeside.expired()) << "freed with the next one that ends";
   EXPECT_FALSE(watched.expired());
   hasLooked.count_down();
   hasLeft.wait();
-  ASSERT_EQ(ncclCommInitAll(&beside, 1, nullptr), ncclSuccess);
-  EXPECT_EQ(ncclCommDestroy(beside), ncclSuccess);
-  EXPECT_TRUE(watched.expired()) << "freed with the next one that ends";
+  endOne();
+  EXPECT_TRUE(watched.expired());
   user.join();
+}
+
+TEST(EndedCommunicator, StaysWhileCallsUseIt) {
+  staysWhileCallsUseIt(1);
+}
+TEST(EndedCommunicator, StaysWhileMoreCallsUseItThanAThreadHasPlaces) {
+  staysWhileCallsUseIt(6);
 }
 
 // Threads that ask while the communicators end: the thread sanitizer watches, and the address sanitizer.
@@ -114,6 +133,7 @@ TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
       while (!isOver) {
         int ranks = 0;
         const ncclComm_t comm = current;
+        if (comm == nullptr) continue;
         const ncclResult_t result = ncclCommCount(comm, &ranks);
         EXPECT_TRUE((result == ncclSuccess && ranks == 1) || result == ncclInvalidArgument);
         EXPECT_NE(ncclGetLastError(comm), nullptr);

@@ -19,7 +19,7 @@ size_t allocated() {
 TEST(KeptMemory, OfCommunicatorsThatEndedIsLittle) {
   if (allocated() == 0) GTEST_SKIP() << "this build's allocator does not say what is allocated";
   constexpr int kRanks = 2, kFirst = 40, kRounds = 140;
-  constexpr size_t kEach = 512;  // none was measured, give or take 100 of what is on its way out
+  constexpr size_t kEach = 512;  // none was measured
   asThreads(kRanks, [](Member& member) {
     member.device = OnDevice::make(member.rank);
     size_t before = 0;
@@ -36,10 +36,11 @@ TEST(KeptMemory, OfCommunicatorsThatEndedIsLittle) {
       member.comm = nullptr;
       member.board.meet();
     }
-    const size_t after = allocated();
     constexpr size_t kMost = (kRounds - kFirst) * kRanks * kEach;
-    if (member.rank == 0 && after > before + kMost) {
-      member.complain("%zu bytes for each communicator", (after - before) / ((kRounds - kFirst) * kRanks));
+    const auto isLittle = [&] { return allocated() <= before + kMost; };
+    if (member.rank == 0 && !eventually(5, isLittle)) {  // what is on its way out takes a little
+      member.complain("%zu bytes for each communicator",
+                      (allocated() - before) / ((kRounds - kFirst) * kRanks));
     }
   });
 }

@@ -82,7 +82,7 @@ class Turns {
   uint64_t takeAmongSeveral();
 
   static constexpr uintptr_t kNobody = 0, kSecondComes = 1, kSeveral = 2;  // no thread's names
-  const platform::FencePair fences_;
+  const platform::FencePair fences_{};
   std::atomic<uintptr_t> taker_{kNobody};  // the only thread that has taken turns, or why there is none
   std::atomic<bool> taking_{false};        // that thread takes one now
   std::atomic<uint64_t> taken_{0};

@@ -124,8 +124,10 @@ TEST(FusedGroups, LeaveLinksInStep) {
               for (size_t round = 0; round < 3; ++round) {
                 sums(member, 2 + round);
                 member.check(member.device->inGraph([&] { return sums(member, 3); }, 2, meet), "a graph");
-                if (member.rank == 0) ncclSend(in, 1000, ncclFloat, 1, member.comm, member.stream());
-                if (member.rank == 1) ncclRecv(out, 1000, ncclFloat, 0, member.comm, member.stream());
+                if (member.rank == 0)
+                  member.expect(ncclSend(in, 1000, ncclFloat, 1, member.comm, member.stream()), "a send");
+                if (member.rank == 1)
+                  member.expect(ncclRecv(out, 1000, ncclFloat, 0, member.comm, member.stream()), "a receive");
                 std::vector<float> values(kCount, static_cast<float>(member.rank + 1));
                 member.device->upload(member.device->at(0, nullptr), reinterpret_cast<char*>(values.data()),
                                       kCount * sizeof(float));
