@@ -9,7 +9,8 @@
 //      whether the handle is alive.
 //   2. Who ends a communicator marks the handle dead, passes the rare fence, and looks through the records of
 //      all threads. Either that finds the handle, or the call finds it dead.
-//   3. A communicator whose handle was found stays, and is looked for again with the next one that ends.
+//   3. A communicator stays while its handle is found, or while a thread of the library shares it. It is
+//      looked for again whenever another one ends.
 #pragma once
 
 #include <atomic>
@@ -96,7 +97,8 @@ struct CallingThread {
   std::atomic<bool> isTaken{true};
   CallingThread* next = nullptr;  // of all records; does not change once others see this one
 
-  // In the last place: calls are nested deeper than there are places, and any handle may be used.
+  // Stands in the last place while calls are nested deeper than there are places. Any handle may then be in
+  // use, and nothing is freed.
   static const ncclComm* any() { return reinterpret_cast<const ncclComm*>(handleTable.bytes + 1); }
 };
 

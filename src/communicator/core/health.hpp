@@ -53,8 +53,8 @@ class Health {
   bool isAborted() const { return abort_.load() != 0; }
   // What ends this communicator's waits for its ranks while it is made and in exchanges.
   Status whyAborted() const;
-  // The same of a peer's failure that this rank has seen, and whose reason it most likely hears as well: not
-  // ok with the reason; ok if none has come within half a second.
+  // For a rank that has seen a peer give up. Waits until it hears the reason itself, at most half a second:
+  // the reason, or ok if none has come. An abort of this rank ends the wait.
   Status reasonSoon() const;
 
   // The communicator has failed, and all ranks can see that; nothing is ended by it.
