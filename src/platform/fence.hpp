@@ -43,8 +43,8 @@ inline void lightFence() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Both sides of such a pair within this process, wherever it runs: without a process fence the frequent side
-// passes a full one. Any thread.
+// An asymmetric pair of fences between threads of this process. Where there is no process fence, the frequent
+// side passes a full one instead. Any thread.
 class FencePair {
  public:
   void frequent() const {

@@ -111,8 +111,8 @@ class KernelEngine final : public Engine {
   Launched launched_;
   std::array<Launched, Fused::kMost> together_;   // of the last that were launched together
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
-  // For what is done while kernels run that may wait for this rank. To make or end a stream then can wait for
-  // them, and holds up all other calls of the process.
+  // For copies while kernels may wait for this rank. To create or destroy a stream at such a time can block
+  // on those kernels, under a lock of the driver that other calls of the process need.
   cudaStream_t inspection_ = nullptr;
   Copies copies_;
   Signals signals_;

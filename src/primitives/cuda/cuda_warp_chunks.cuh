@@ -286,9 +286,13 @@ __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t n
   if (threadIdx.x % kWarp == 0) storeRelaxed(credit, {number + 1, tag_});
 }
 
-// A broadcast of which each of two ranks is the root leaves chunks that nobody takes. A later operation that
-// is called alike does not take them for its own: how many operations the channel has finished is part of the
-// tag, and the same on all ranks.
+// Why the tag has the number of operations in it that the channel has finished:
+//
+//   1. Two ranks call a broadcast, and each names itself as the root. Both send, and nobody receives. The
+//      chunks stay in the links.
+//   2. The next broadcast is called alike on both ranks, so its own tag may be that of a chunk that stayed.
+//   3. All ranks that agree have finished equally many operations on a channel, and more with each. So the
+//      chunk's tag differs, and the receiver reports that the ranks disagree.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::beginLinks() requires(Format::kLinks) {
   tag_ += state_.finished * 0x9e3779b97f4a7c15u;
