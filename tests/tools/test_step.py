@@ -71,6 +71,23 @@ def test_a_failure_shows_the_end_of_the_log_and_where_all_of_it_is(step: Path) -
 
 
 @pytest.mark.parametrize(
+    "reason",
+    [
+        "tests/net/a_test.cpp:31: Failure",
+        "==12==ERROR: LeakSanitizer: detected memory leaks",
+        "src/base/log.cpp:7:3: runtime error: signed integer overflow",
+        "E   AssertionError: assert 1 == 2",
+    ],
+    ids=["googletest", "asan", "ubsan", "pytest"],
+)
+def test_a_reason_far_from_the_end_of_the_log_is_shown(step: Path, reason: str) -> None:
+    done = run(step, "bad", f"seq 50; echo '{reason}'; echo 'what it says'; seq 51 200; exit 1")
+    _, *shown = done.stdout.splitlines()
+    assert shown[:2] == [reason, "what it says"]
+    assert shown[-81:] == ["--- the end of the log:", *(str(number) for number in range(121, 201))]
+
+
+@pytest.mark.parametrize(
     "said",
     [
         " 3/44 Test  #8: api ..............................***Failed   12.01 sec",
