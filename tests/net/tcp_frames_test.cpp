@@ -384,9 +384,8 @@ TEST_F(TcpFrames, AnAsideThatEndsWhileAnOlderCopyComesIsTaken) {
   TwoCopies copies(1);
   ASSERT_TRUE(copies.request != nullptr);
   ASSERT_TRUE(copies.sender.write(0, copies.bytes.subspan(500)));
-  ASSERT_TRUE(copies.sender.finish(
-      copies.request,
-      copies.done));  // the rest of what flow 1 brought may never come: the sender has lost it
+  // The rest of what flow 1 brought may never come: the sender has lost it.
+  ASSERT_TRUE(copies.sender.finish(copies.request, copies.done));
   EXPECT_EQ(copies.to, copies.from);
   EXPECT_EQ(lostOf(copies.sender.receiver->flows()), 1u);
   copies.expectNext(0);
