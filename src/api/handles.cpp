@@ -26,32 +26,11 @@ Handles& handles() {
   return *instance;
 }
 
-std::atomic<CallingThread*> callingThreads{nullptr};
-
-// At the end of a thread.
-struct GivesBack {
-  ~GivesBack() {
-    if (CallingThread* const mine = std::exchange(CallingThread::mine, nullptr))
-      mine->isTaken.store(false, std::memory_order_release);
-  }
-};
-
-bool isUsedByCalls(const ncclComm* handle) {
-  for (const CallingThread* one = callingThreads.load(std::memory_order_acquire); one != nullptr;
-       one = one->next) {
-    for (const auto& use : one->uses) {
-      const ncclComm* const used = use.load(std::memory_order_acquire);
-      if (used == handle || used == CallingThread::any()) return true;
-    }
-  }
-  return false;
-}
-
 // By a call, or by a thread of the library, to which a call may have given it. What a forked child has of its
 // parent it does not touch.
 bool isUsed(const EndedCommunicator::Held& held) {
   if (held.communicator == nullptr) return false;
-  return isUsedByCalls(held.handle) || held.communicator.use_count() > 1 ||
+  return held.handle->users.any() || held.communicator.use_count() > 1 ||
          !held.communicator->self().isOfThisProcess();
 }
 
@@ -77,7 +56,6 @@ void freeEnded() {
 }  // namespace
 
 constinit HandleTable handleTable{};
-constinit thread_local CallingThread* CallingThread::mine = nullptr;
 
 Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
   Handles& here = handles();
@@ -131,18 +109,11 @@ EndedCommunicator::~EndedCommunicator() {
   freeEnded();
 }
 
-CallingThread& CallingThread::make() {
-  static thread_local GivesBack givesBack;
-  (void)givesBack;
-  for (mine = callingThreads.load(std::memory_order_acquire); mine != nullptr; mine = mine->next) {
-    bool isTaken = false;
-    if (mine->isTaken.compare_exchange_strong(isTaken, true, std::memory_order_acquire)) return *mine;
-  }
-  mine = new CallingThread;
-  mine->next = callingThreads.load(std::memory_order_relaxed);
-  while (!callingThreads.compare_exchange_weak(mine->next, mine, std::memory_order_release)) {
-  }
-  return *mine;
+// Only where a fence reaches all threads of the process: the plain stores need it.
+bool Users::becomeOwner() {
+  uintptr_t nobody = 0;
+  return platform::hasProcessFence() &&
+         owner_.compare_exchange_strong(nobody, platform::thisThread(), std::memory_order_relaxed);
 }
 
 void InUse::sayNone(ncclComm_t handle, const char* function) noexcept try {
@@ -175,8 +146,8 @@ ncclResult_t toResult(Status status) {
   return ncclInternalError;
 }
 
-ncclResult_t finish(Status status) {
-  if (!status.ok() && status.code != Code::kInProgress) communicator::Group::current().poison(status);
+ncclResult_t finishFailed(Status status) {
+  if (status.code != Code::kInProgress) communicator::Group::current().poison(status);
   return toResult(status);
 }
 

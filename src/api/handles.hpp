@@ -2,14 +2,12 @@
 // after, so a call with a destroyed communicator gets a sentence instead of a crash. The communicator itself
 // is freed when it has ended and no call uses it any more.
 //
-// How that is known: hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
-// Objects", IEEE TPDS 15(6), 2004).
+// How that is known:
 //
-//   1. A call writes the handle into a record of its thread, passes the frequent fence of a pair, and looks
-//      whether the handle is alive.
-//   2. Who ends a communicator marks the handle dead, passes the rare fence, and looks through the records of
-//      all threads. Either that finds the handle, or the call finds it dead.
-//   3. A communicator stays while its handle is found, or while a thread of the library shares it. It is
+//   1. A call is counted in its handle, passes a fence, and looks whether the handle is alive.
+//   2. Who ends a communicator marks the handle dead, passes a fence, and reads the count. Either that shows
+//      the call, or the call finds the handle dead.
+//   3. A communicator stays while its handle counts calls, or while a thread of the library shares it. It is
 //      looked for again whenever another one ends.
 #pragma once
 
@@ -26,12 +24,57 @@
 #include "nccl.h"
 #include "platform/export.hpp"
 #include "platform/fence.hpp"
+#include "platform/this_thread.hpp"
+
+namespace stretto::api {
+
+// Counts the calls that use a handle. Nearly all of them are made by one thread, the one that runs the
+// operations. This owner counts with plain stores, which the rare side of platform::FencePair makes visible.
+// All other threads count with locked instructions. (Biased reference counting: J. Choi, T. Shull,
+// J. Torrellas, PACT 2018.) Any thread.
+class Users {
+ public:
+  // The first thread that comes with `isOperation` becomes the owner and stays it, also when the handle is
+  // used again. The result is whether the owner's counter has the call; end() takes it.
+  bool begin(bool isOperation) {
+    if (owner_.load(std::memory_order_relaxed) != platform::thisThread()) [[unlikely]] {
+      if (!isOperation || !becomeOwner()) {
+        ofOthers_.fetch_add(1, std::memory_order_seq_cst);
+        return false;
+      }
+    }
+    ofOwner_.store(ofOwner_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    platform::lightFence();
+    return true;
+  }
+  void end(bool isOfOwner) {
+    if (isOfOwner) [[likely]] {
+      ofOwner_.store(ofOwner_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    } else {
+      ofOthers_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+  // The caller has passed FencePair::rare() since it marked the handle dead.
+  bool any() const {
+    return ofOwner_.load(std::memory_order_acquire) != 0 || ofOthers_.load(std::memory_order_acquire) != 0;
+  }
+
+ private:
+  bool becomeOwner();
+
+  std::atomic<uintptr_t> owner_{0};  // platform::thisThread()
+  std::atomic<unsigned> ofOwner_{0};
+  std::atomic<unsigned> ofOthers_{0};
+};
+
+}  // namespace stretto::api
 
 // The body behind ncclComm_t.
 struct ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
   std::atomic<stretto::communicator::Communicator*> communicator{nullptr};
+  stretto::api::Users users;
   std::shared_ptr<stretto::communicator::Communicator> owner;  // changed under the lock of all handles
   std::mutex lastErrorMutex;
   std::string lastError;  // what ncclGetLastError(comm) points at
@@ -85,44 +128,24 @@ class EndedCommunicator {
 // The handle is dead from here; false if it was dead already. The caller uses it no more.
 EndedCommunicator endHandle(ncclComm_t handle);
 
-// What a thread uses now. Records are never freed: a thread that ends leaves its own to one that begins.
-struct CallingThread {
-  static constinit thread_local CallingThread* mine;  // null until this thread's first call
-  static CallingThread& make();
-
-  static constexpr unsigned kDeepest = 4;  // calls within calls, of a profiler plugin's
-  std::atomic<const ncclComm*> uses[kDeepest] = {};
-  unsigned depth = 0;
-  const platform::FencePair fences{};  // the rare side is of who ends a communicator
-  std::atomic<bool> isTaken{true};
-  CallingThread* next = nullptr;  // of all records; does not change once others see this one
-
-  // Stands in the last place while calls are nested deeper than there are places. Any handle may then be in
-  // use, and nothing is freed.
-  static const ncclComm* any() { return reinterpret_cast<const ncclComm*>(handleTable.bytes + 1); }
-};
-
 // The communicator behind a handle, which stays while this lives. Null for a handle that is null, damaged or
 // destroyed, and the error is said, if `function` is not null. For the stack of a call.
 class InUse {
  public:
-  InUse(ncclComm_t handle, const char* function)
-      : thread_(CallingThread::mine == nullptr ? CallingThread::make() : *CallingThread::mine) {
-    const unsigned depth = thread_.depth++;
-    const bool hasPlace = depth < CallingThread::kDeepest;
-    use_ = &thread_.uses[hasPlace ? depth : CallingThread::kDeepest - 1];
-    outer_ = use_->load(std::memory_order_relaxed);
-    use_->store(hasPlace ? handle : CallingThread::any(), std::memory_order_release);
-    thread_.fences.frequent();
-    if (owns(handle) && handle->magic.load(std::memory_order_acquire) == ncclComm::kAlive) [[likely]] {
-      communicator_ = handle->communicator.load(std::memory_order_relaxed);
-    } else if (function != nullptr) {
-      sayNone(handle, function);
+  // `isOperation`: as Users::begin() has it.
+  [[gnu::always_inline]] InUse(ncclComm_t handle, const char* function, bool isOperation = false) {
+    if (owns(handle)) [[likely]] {
+      handle_ = handle;
+      isOfOwner_ = handle->users.begin(isOperation);
+      if (isAlive(handle)) [[likely]]
+        communicator_ = handle->communicator.load(std::memory_order_relaxed);
     }
+    if (communicator_ == nullptr && function != nullptr) [[unlikely]]
+      sayNone(handle, function);
   }
-  ~InUse() {
-    use_->store(outer_, std::memory_order_release);
-    --thread_.depth;
+  [[gnu::always_inline]] ~InUse() {
+    if (handle_ != nullptr) [[likely]]
+      handle_->users.end(isOfOwner_);
   }
   InUse(const InUse&) = delete;
   InUse& operator=(const InUse&) = delete;
@@ -132,17 +155,25 @@ class InUse {
   communicator::Communicator* operator->() const { return communicator_; }
 
  private:
+  static bool isAlive(ncclComm_t handle) {
+    return handle->magic.load(std::memory_order_seq_cst) == ncclComm::kAlive;
+  }
   static void sayNone(ncclComm_t handle, const char* function) noexcept;
 
-  CallingThread& thread_;
-  std::atomic<const ncclComm*>* use_;
-  const ncclComm* outer_;  // null, but where there is no place
+  ncclComm_t handle_ = nullptr;  // if this is counted
+  bool isOfOwner_ = false;
   communicator::Communicator* communicator_ = nullptr;
 };
 
 ncclResult_t toResult(Status status);
 // The same, and a failure inside a group spoils the group.
-ncclResult_t finish(Status status);
+ncclResult_t finishFailed(Status status);
+inline ncclResult_t finish(Status status) {
+  if (status.ok()) [[likely]] {
+    return ncclSuccess;
+  }
+  return finishFailed(status);
+}
 // For `catch (...)` around every entry point: nothing that C++ throws leaves through C.
 ncclResult_t caught(const char* function) noexcept;
 

@@ -53,10 +53,13 @@ Status setOperator(Operation& operation, Communicator& communicator, ncclRedOp_t
   return kOkStatus;
 }
 
+// Made once: a call that makes its own also has to destroy it.
+const std::shared_ptr<executors::host::Stream> kNoStream;
+
 }  // namespace
 
 ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cudaStream_t stream) {
-  const InUse communicator(handle, function);
+  const InUse communicator(handle, function, true);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   Operation operation;
   operation.collective = call.collective;
@@ -65,7 +68,7 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   operation.count = call.count;
   operation.root = call.root;
   operation.profiled.userTag = call.profilerTag;
-  if (call.norm != nullptr) {
+  if (call.norm != nullptr) [[unlikely]] {
     if (communicator->foreign() != nullptr) {
       return finish(fail(Code::kInvalidUsage, "%s: %s", function, communicator->foreign()->words().c_str()));
     }
@@ -73,10 +76,11 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   }
   Status status = setType(operation, call.type);
   if (status.ok() && call.op != nullptr) status = setOperator(operation, *communicator, *call.op);
-  if (!status.ok()) return finish(status);
+  if (!status.ok()) [[unlikely]]
+    return finish(status);
   operation.stream = stream;
-  if (stream == nullptr || communicator->self().onDevice()) {
-    return finish(submit(*communicator, operation, nullptr));
+  if (stream == nullptr || communicator->self().onDevice()) [[likely]] {
+    return finish(submit(*communicator, operation, kNoStream));
   }
   const auto where = executors::host::findStream(stream);
   if (where == nullptr) {

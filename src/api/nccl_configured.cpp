@@ -62,7 +62,7 @@ Status check(const char* function, const ncclCollConfig_t* given, bool onDevice,
 
 ncclResult_t enterConfigured(const char* function, Call call, ncclComm_t comm, cudaStream_t stream,
                              const ncclCollConfig_t* config) {
-  const InUse communicator(comm, function);
+  const InUse communicator(comm, function, true);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   ncclCollConfig_t known = NCCL_COLLCONFIG_INITIALIZER;
   const Status status = check(function, config, communicator->self().onDevice(), known);

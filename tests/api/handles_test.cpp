@@ -72,15 +72,16 @@ void endOne() {
 }
 
 // A call of another thread, and so many within it about another communicator, are under way while both end.
-void staysWhileCallsUseIt(int within) {
+void staysWhileCallsUseIt(int within, bool isOperation) {
   ncclComm_t comm = nullptr, beside = nullptr;
   const Watched watched = makeWatched(comm), watchedBeside = makeWatched(beside);
   std::latch isInside(1), hasEnded(1), isOuter(1), hasLooked(1), hasLeft(1);
   std::thread user([&] {
     {
-      const api::InUse call(comm, "call");
+      const api::InUse call(comm, "call", isOperation);
       const auto nest = [&](const auto& deeper, int left) -> void {
-        const api::InUse ofAnother(beside, "a call within");
+        // The innermost one makes the thread the owner, while others are counted already.
+        const api::InUse ofAnother(beside, "a call within", isOperation && left == 1);
         if (left > 1) {
           deeper(deeper, left - 1);
         } else {
@@ -114,13 +115,13 @@ void staysWhileCallsUseIt(int within) {
 }
 
 TEST(EndedCommunicator, StaysWhileCallsUseIt) {
-  staysWhileCallsUseIt(1);
-}
-TEST(EndedCommunicator, StaysWhileMoreCallsUseItThanAThreadHasPlaces) {
-  staysWhileCallsUseIt(6);
+  for (const bool isOperation : {false, true}) {
+    for (const int within : {1, 6}) staysWhileCallsUseIt(within, isOperation);
+  }
 }
 
-// Threads that ask while the communicators end: the thread sanitizer watches, and the address sanitizer.
+// Threads that ask, and one that runs operations, while the communicators end: the thread sanitizer watches,
+// and the address sanitizer.
 TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
   constexpr int kRounds = 200, kThreads = 3;
   constexpr auto kMost = std::chrono::seconds(20);
@@ -128,6 +129,16 @@ TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
   std::atomic<bool> isOver{false};
   std::atomic<long> answers{0}, refusals{0};
   std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    while (!isOver) {
+      const float from = 3;
+      float to = 0;
+      const ncclComm_t comm = current;
+      if (comm == nullptr) continue;
+      const ncclResult_t result = ncclAllReduce(&from, &to, 1, ncclFloat, ncclSum, comm, nullptr);
+      EXPECT_TRUE(result != ncclSuccess || to == from);
+    }
+  });
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       while (!isOver) {
