@@ -118,6 +118,7 @@ class Communicator {
 
   nb::dict counters();
   std::string explain(const std::string& collective, size_t bytes, int type, int op, size_t hidden);
+  bool probe(int peer);
   void force(const std::string& collective, const std::optional<std::string>& algorithm,
              const std::optional<std::string>& protocol, size_t chunkBytes);
 

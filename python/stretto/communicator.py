@@ -392,6 +392,13 @@ class Communicator:
         self._native.recv(array, array, self._rank_number(peer, "peer"), dtype_code(dtype), _stream(stream))
         return array
 
+    def probe(self, peer: int) -> bool:
+        """Whether a message of rank `peer` has begun to arrive, which `recv` would then find. Returns at once, or when
+        the operations of other threads are done. Of ranks in host memory. Raises `RemoteError` when `peer` has left and
+        nothing of it is there.
+        """
+        return self._native.probe(self._rank_number(peer, "peer"))
+
     def barrier(self) -> None:
         """Returns when every rank has called it."""
         self._native.barrier()

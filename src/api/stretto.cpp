@@ -196,6 +196,22 @@ STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collect
   return stretto::api::caught("strettoCommForce");
 }
 
+STRETTO_EXTRA ncclResult_t strettoCommProbe(ncclComm_t comm, int peer, int* arrived) try {
+  constexpr const char* kName = "strettoCommProbe";
+  const InUse communicator(comm, kName, true);
+  if (communicator == nullptr) return ncclInvalidArgument;
+  if (arrived == nullptr)
+    return toResult(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
+  *arrived = 0;
+  if (const Status own = ownOnly(*communicator, kName); !own.ok()) return toResult(own);
+  const auto found = communicator->submission().probe(peer);
+  if (!found.ok()) return toResult(found.status());
+  *arrived = found.value() ? 1 : 0;
+  return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoCommProbe");
+}
+
 namespace {
 
 Status noStream(const char* function, const void* stream) {

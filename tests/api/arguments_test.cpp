@@ -277,6 +277,16 @@ TEST_F(Arguments, CountersCount) {
   refused(strettoCommCounters(comm_, nullptr), {"strettoCommCounters"});
 }
 
+TEST_F(Arguments, ALookForAMessageNamesAnotherRank) {
+  int arrived = 7;
+  EXPECT_EQ(strettoCommProbe(comm_, 1, &arrived), ncclSuccess) << lastNcclError();
+  EXPECT_EQ(arrived, 0);
+  refused(strettoCommProbe(comm_, 0, &arrived), {"rank 0", "0 to 1"});
+  refused(strettoCommProbe(comm_, 2, &arrived), {"rank 2"});
+  refused(strettoCommProbe(comm_, -1, &arrived), {"rank -1"});
+  refused(strettoCommProbe(comm_, 1, nullptr), {"strettoCommProbe"});
+}
+
 // Pointers that this library did not give out are not even looked at.
 TEST(Library, HandlesThatAreNoneAreRefused) {
   ncclComm_t comm = nullptr;

@@ -462,6 +462,10 @@ TEST(Fork, AChildBreaksNothingOfItsParents) {
         return strettoCommCounters(comm, &counters);
       },
       [](ncclComm_t comm) {
+        int arrived = 0;
+        return strettoCommProbe(comm, 1, &arrived);
+      },
+      [](ncclComm_t comm) {
         float value = 1;
         return ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
       },

@@ -72,6 +72,42 @@ TEST_P(Messages, GoRoundARing) {
   });
 }
 
+// Rank 0 takes what comes first, whoever sent it: each message when a look says that it is there, and none
+// before its sender has begun. At the end it hears that a sender has left. The harness runs these tests over
+// sockets as well.
+TEST_P(Messages, AreFoundByALook) {
+  run(3, [](Member& member) {
+    constexpr int kMessages = 10;
+    const auto sizeOf = [](int number) { return number % 2 == 0 ? size_t{100} : kChunk * kDepth + 5; };
+    Bytes word(1);
+    if (member.rank == 0) {
+      int arrived = -1;
+      member.expect(strettoCommProbe(member.comm, 1, &arrived), "a look before all");
+      member.check(arrived == 0, "nobody has sent anything");
+      for (int to = 1; to < 3; ++to) member.expect(send(member, word, to), "go");
+      int came[3] = {};
+      while (came[1] + came[2] < 2 * kMessages) {
+        for (int from = 1; from < 3; ++from) {
+          if (came[from] == kMessages) continue;
+          if (!member.expect(strettoCommProbe(member.comm, from, &arrived), "look")) return;
+          if (arrived == 0) continue;
+          Bytes in(sizeOf(came[from]));
+          if (!member.expect(receive(member, in, from), "receive")) return;
+          expectMessage(member, in, from, came[from]++);
+        }
+      }
+      ncclResult_t result = ncclSuccess;
+      arrived = 0;
+      while (result == ncclSuccess && arrived == 0) result = strettoCommProbe(member.comm, 1, &arrived);
+      member.check(result == ncclRemoteError, "rank 1 sends nothing more and has left");
+    } else {
+      member.expect(receive(member, word, 0), "go");
+      for (int number = 0; number < kMessages; ++number)
+        member.expect(send(member, message(member.rank, 0, number, sizeOf(number)), 0), "send");
+    }
+  });
+}
+
 // Receives before sends, and the ranks in opposite orders: a group lets all go on together.
 TEST_P(Messages, AreExchangedByAllPairs) {
   run(4, [](Member& member) {

@@ -4,6 +4,7 @@ come out.
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -84,8 +85,6 @@ def refused_kinds() -> None:
         lambda: dist.all_to_all_single(torch.empty(9), torch.empty(9), [9] * SIZE, [9] * SIZE),
     )
     refuses(ValueError, "this rank itself", lambda: dist.group.WORLD.send([mine()], RANK, 0))
-    if SIZE > 2:
-        refuses(ValueError, "any source", lambda: dist.recv(mine()))
     dist.barrier()  # Nothing was begun.
 
 
@@ -354,12 +353,61 @@ def transfers_beside_collectives() -> None:
 
 @case
 def from_any_source() -> None:
-    if SIZE == 2 and RANK == 0:
-        got = torch.empty(3)
-        assert dist.recv(got) == 1
-        same(got, of(1, (3,)))
-    elif SIZE == 2:
-        dist.send(mine((3,)), 0)
+    """What one rank sends comes in its order, and each message says whose it is."""
+    messages = 30
+    if RANK == 0:
+        came = [0] * SIZE
+        for _ in range(messages * (SIZE - 1)):
+            got = torch.empty(3)
+            source = dist.recv(got)
+            same(got, of(source, (3,)) + 10 * came[source])
+            came[source] += 1
+        assert came == [0] + [messages] * (SIZE - 1)
+    else:
+        for number in range(messages):
+            dist.send(mine((3,)) + 10 * number, 0)
+
+
+@case
+def from_any_source_beside_others() -> None:
+    """Receives from any rank that wait for long leave other tags, and what was asked of a rank by name, to others."""
+    big = (1 << 18,)
+    if RANK == 0:
+        tensors = [torch.empty(big) for _ in range(SIZE - 1)]
+        works = [dist.irecv(tensor, tag=9) for tensor in tensors]
+        for source in range(SIZE - 1, 0, -1):
+            named = torch.empty(5)
+            assert dist.recv(named, source, tag=4) == source
+            same(named, of(source, (5,)))
+        for work in works:
+            work.wait()
+        sources = [work._source_rank() for work in works]
+        assert sorted(sources) == list(range(1, SIZE)), sources
+        for source, tensor in zip(sources, tensors, strict=True):
+            same(tensor, of(source, big))
+        assert dist.recv(empty := torch.empty(0)) == 1 and empty.numel() == 0
+    else:
+        works = [dist.isend(mine(big), 0, tag=9), dist.isend(mine((5,)), 0, tag=4)]
+        for work in works:
+            work.wait()
+        if RANK == 1:
+            dist.send(torch.empty(0), 0)
+
+
+@case
+def from_any_source_in_another_thread() -> None:
+    """Each rank takes what all others send, while it sends to all others."""
+    rows = [torch.empty(1000) for _ in range(SIZE - 1)]
+    sources: list[int] = []
+    taker = threading.Thread(target=lambda: sources.extend(dist.recv(row, tag=3) for row in rows))
+    taker.start()
+    for peer in range(SIZE):
+        if peer != RANK:
+            dist.send(mine((1000,)), peer, tag=3)
+    taker.join()
+    assert sorted(sources) == [peer for peer in range(SIZE) if peer != RANK], sources
+    for source, row in zip(sources, rows, strict=True):
+        same(row, of(source, (1000,)))
 
 
 @case

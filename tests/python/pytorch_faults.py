@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from pytorch_job import RANK, alone, mine, of, refuses
+from pytorch_job import RANK, alone, alone_of_three, mine, of, refuses
 
 
 @alone
@@ -158,4 +158,63 @@ def a_message_of_another_size() -> None:
         dist.send(torch.zeros(3), 1)
     elif RANK == 1:
         refuses(ValueError, "12 bytes", lambda: dist.recv(torch.zeros(4), 0))
+    dist.barrier()
+
+
+@alone_of_three
+def a_dead_peer_is_named_to_who_takes_any_message() -> None:
+    dist.barrier()
+    if RANK == 1:
+        os._exit(3)
+    begun = time.monotonic()
+    refuses(dist.DistBackendError, "rank 1", lambda: dist.recv(mine()))
+    assert time.monotonic() - begun < 5
+
+
+@alone_of_three
+def a_rank_that_left_sends_nothing_and_the_others_do() -> None:
+    got = torch.empty(7)
+    if RANK == 1:
+        dist.send(mine(), 0)
+        dist.group.WORLD.shutdown()
+    elif RANK == 2:
+        time.sleep(2)
+        dist.send(mine(), 0)
+        dist.group.WORLD.shutdown()
+    else:
+        assert [dist.recv(got), dist.recv(got)] == [1, 2]
+        assert torch.equal(got, of(2))
+        refuses(dist.DistBackendError, "all other ranks have left the group", lambda: dist.recv(got))
+
+
+@alone_of_three
+def a_receive_from_any_rank_has_a_timeout() -> None:
+    dist.barrier()
+    dist.group.WORLD.set_timeout(timedelta(seconds=1))
+    if RANK == 0:
+        begun = time.monotonic()
+        for _ in range(2):
+            refuses(dist.DistBackendError, "receiving from any rank: an operation", lambda: dist.recv(torch.empty(3)))
+        assert time.monotonic() - begun < 10
+    else:
+        time.sleep(4)
+
+
+@alone_of_three
+def the_end_does_not_wait_for_receives_from_any_rank() -> None:
+    dist.barrier()
+    work = dist.irecv(torch.empty(3))
+    time.sleep(0.5)
+    begun = time.monotonic()
+    dist.group.WORLD.shutdown()
+    assert time.monotonic() - begun < 30
+    refuses(dist.DistBackendError, "receiving from any rank", work.wait)
+
+
+@alone_of_three
+def a_message_of_another_size_for_any_rank() -> None:
+    if RANK == 0:
+        refuses(ValueError, "12 bytes with tag 0 came from rank 2", lambda: dist.recv(torch.zeros(4)))
+    elif RANK == 2:
+        dist.send(torch.zeros(3), 0)
     dist.barrier()

@@ -16,6 +16,7 @@ RANK, SIZE = int(os.environ.get("STRETTO_RANK", "0")), int(os.environ.get("STRET
 Op = dist.ReduceOp
 CASES: dict[str, Callable[[], None]] = {}
 ALONE: dict[str, Callable[[], None]] = {}
+THREE: set[str] = set()  # of those, the ones that have three ranks, not two
 
 
 def case(function: Callable[[], None]) -> Callable[[], None]:
@@ -27,6 +28,11 @@ def alone(function: Callable[[], None]) -> Callable[[], None]:
     """One that leaves the group broken."""
     ALONE[function.__name__] = function
     return function
+
+
+def alone_of_three(function: Callable[[], None]) -> Callable[[], None]:
+    THREE.add(function.__name__)
+    return alone(function)
 
 
 def of(rank: int, shape: Any = (7,), dtype: Any = torch.float32) -> torch.Tensor:

@@ -11,7 +11,7 @@ import pytorch_cases  # noqa: F401  (fills CASES)
 import pytorch_faults  # noqa: F401  (fills ALONE)
 import torch
 import torch.distributed as dist
-from pytorch_job import ALONE, CASES, RANK, SIZE
+from pytorch_job import ALONE, CASES, RANK, SIZE, THREE  # noqa: F401  (THREE is for the test)
 
 
 def main() -> None:

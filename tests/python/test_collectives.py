@@ -69,6 +69,23 @@ def test_movements_of_every_type(dtype: str) -> None:
     stretto.threads(ranks, body)
 
 
+def test_a_probe_says_whose_message_is_there() -> None:
+    def body(comm: stretto.Communicator) -> None:
+        if comm.rank != 0:
+            comm.send(np.full(1000, comm.rank), 0)
+            return
+        waits = {1, 2}
+        while waits:
+            for peer in [peer for peer in waits if comm.probe(peer)]:
+                assert_same(comm.recv(np.empty(1000, int), peer), np.full(1000, peer))
+                waits.remove(peer)
+        assert not comm.probe(1)
+        with pytest.raises(stretto.InvalidArgument, match="peer=3"):
+            comm.probe(3)
+
+    stretto.threads(3, body)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     ranks=st.integers(1, 6),

@@ -92,9 +92,11 @@ print(f"ok {rank}")
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("name", list(pytorch_main.ALONE))
 def test_faults(name: str) -> None:
-    done = run(2, name)
-    survivors = [0] if "dead_peer" in name else [0, 1]
-    for rank in survivors:
+    ranks = range(3 if name in pytorch_main.THREE else 2)
+    done = run(len(ranks), name)
+    for rank in ranks:
+        if rank == 1 and "dead_peer" in name:
+            continue
         assert f"ok {name} {rank}\n" in done.stdout, done.stdout[-2000:] + done.stderr[-6000:]
 
 

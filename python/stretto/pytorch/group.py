@@ -456,19 +456,25 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._boxes.inbox(peer).receive(plain, tag, self._seconds, staging.finish, [tensor])
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        if self._size != 2:
-            raise ValueError(
-                f"stretto: a receive from any source in a group of {self._size} ranks: only a group of two has it, "
-                "where there is but one source; give recv() the rank"
-            )
-        return self.recv(tensors, 1 - self._rank, tag)
+        """The work's `source_rank` says who sent."""
+        if self._size == 2:
+            return self.recv(tensors, 1 - self._rank, tag)
+        tensor = _one(tensors)
+        if tensor.is_cuda:
+            return self._cuda().recv_anysource([tensor], tag)
+        check("recv", tensor)
+        staging = Staging()
+        plain = staging.write(tensor)
+        return self._boxes.any_source().receive(plain, tag, self._seconds, staging.finish, [tensor])
 
-    def _check(self, peer: int) -> None:
-        """Raises `DistBackendError` if `peer` has left the group, or the group has lost a rank; any operation of it
-        then says which.
+    def _check(self, peer: int | None) -> None:
+        """Raises `DistBackendError` if `peer` (None: every other rank) has left the group, or the group has lost a
+        rank; any operation of it then says which.
         """
-        if self._store.check([f"left/{peer}"]):
-            raise dist.DistBackendError(f"{self._lane.what}: rank {peer} has left the group")
+        peers = [rank for rank in range(self._size) if rank != self._rank] if peer is None else [peer]
+        if self._store.check([f"left/{rank}" for rank in peers]):
+            who = "all other ranks have" if peer is None else f"rank {peer} has"
+            raise dist.DistBackendError(f"{self._lane.what}: {who} left the group")
         if self._native.async_error() != 0:
             self._lane.run(self._native.barrier, self._seconds)
 
@@ -530,7 +536,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._on_cuda is not None:
             self._on_cuda.abort()
         for box in self._boxes.all():
-            box.link.abort()
+            box.abort()
         self._communicator.abort()
         for lane in self._lanes():
             lane.close()

@@ -71,6 +71,15 @@ class Lane:
         finally:
             self._driving.release()
 
+    def attempt(self, job: Job) -> None:
+        """Runs `job` now and without a deadline, unless another thread drives."""
+        if not self._driving.acquire(blocking=False):
+            return
+        try:
+            self._execute(job, math.inf)
+        finally:
+            self._give_way()
+
     def submit(self, work: Work) -> Work:
         """Has it run after what was submitted before, and returns at once."""
         with self._changed:
@@ -134,11 +143,14 @@ class Lane:
             while not work.done and self._pending:
                 self._step(work if self._any_order else self._pending[0])
         finally:
-            self._driving.release()
-            with self._changed:
-                self._changed.notify_all()
-            if self._pending:
-                self._wake.release()
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self._driving.release()
+        with self._changed:
+            self._changed.notify_all()
+        if self._pending:
+            self._wake.release()
 
     def _work(self) -> None:
         closed = False

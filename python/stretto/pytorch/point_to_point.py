@@ -5,7 +5,8 @@ thread they are called, and one that waits holds up no other. So each ordered pa
 own, made when both have first asked for it, on which data goes one way, and a lane for it on both sides.
 
 A message is a header, then the tensor's bytes. A receiver that meets a message of another tag than it waits for gives
-it to the receive that waits for that one, or keeps it until there is one.
+it to the receive that waits for that one, or keeps it until there is one. A receive from any rank looks at the ways
+from all ranks that have sent something, in turns; a rank says in the store that it sends to another for the first time.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import re
 import struct
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from stretto import _native
 from stretto.communicator import Communicator
@@ -50,6 +51,7 @@ class Link:
     ) -> None:
         self._store = store
         self._check_peer = check_peer
+        self._group = group
         self._pair = pair
         self._key = f"{group}/{pair[0]}-{pair[1]}"
         self._rank = rank
@@ -82,6 +84,8 @@ class Link:
 
     def _join(self) -> _native.Communicator:
         self._store.set(f"{self._key}/{self._rank}", b"")
+        if self._rank == 0:
+            announce(self._store, self._group, self._pair)
         self._await(f"{self._key}/{1 - self._rank}")
         if self._rank == 0:
             unique_id = _native.make_unique_id()
@@ -120,6 +124,9 @@ class Outbox:
 
         return self.lane.submit(Work(self.lane, job, seconds, [tensor]))
 
+    def abort(self) -> None:
+        self.link.abort()
+
     def end(self) -> None:
         """Returns when everything is sent."""
         self.lane.drain()
@@ -127,51 +134,137 @@ class Outbox:
         self.link.close()
 
 
+def announce(store: Any, group: str, pair: tuple[int, int]) -> None:
+    """Says that the first rank of the pair sends to the second, for receives from any rank."""
+    number = store.add(f"{group}/to/{pair[1]}", 1)
+    store.set(f"{group}/to/{pair[1]}/{number}", str(pair[0]))
+
+
 @dataclass(eq=False)
 class _Awaited:
-    """A receive that is under way: `tensor` is plain."""
+    """A receive that is under way, from `peer` or, if that is None, any rank: `tensor` is plain. `finish` is called
+    when the data is in it.
+    """
 
+    peer: int | None
     tag: int
     tensor: Any
-    work: Work
     finish: Callable[[], None]
+    lane: Lane
+    work: Work = field(init=False)
 
     @property
     def size(self) -> int:
         return int(self.tensor.numel() * self.tensor.element_size())
 
+    def takes(self, peer: int, tag: int) -> bool:
+        return self.tag == tag and self.peer in (None, peer)
+
+    def end(self, peer: int, message: Any | None, size: int) -> None:
+        """With a message of `peer`, which is None if it is in the tensor already."""
+        error = None
+        if size != self.size:
+            error = ValueError(
+                f"{self.lane.what}: a message of {size} bytes with tag {self.tag} came from rank {peer} for a tensor "
+                f"of {self.size} bytes: both sides must name tensors of one size"
+            )
+        else:
+            if message is not None:
+                ctypes.memmove(self.tensor.data_ptr(), message.data_ptr(), size)
+            self.finish()
+        self.work.source = peer
+        self.lane.finished(self.work, error)
+
+
+class Receives:
+    """What waits for a message at this rank, and messages that nothing waited for, each in order. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._awaited: list[_Awaited] = []
+        self._kept: list[tuple[int, int, Any]] = []  # peer, tag, bytes
+
+    def begin(self, one: _Awaited) -> bool:
+        """False if a message was there for it, with which it has ended."""
+        with self._lock:
+            message = next((kept for kept in self._kept if one.takes(kept[0], kept[1])), None)
+            if message is None:
+                self._awaited.append(one)
+                return True
+            self._kept = [kept for kept in self._kept if kept is not message]
+        one.end(message[0], message[2], message[2].numel())
+        return False
+
+    def claim(self, peer: int, tag: int) -> _Awaited | None:
+        """The first that takes such a message. Whoever claims it ends it, or puts it back."""
+        with self._lock:
+            return self._claim(peer, tag)
+
+    def claim_or_keep(self, peer: int, tag: int, message: Any) -> _Awaited | None:
+        with self._lock:
+            one = self._claim(peer, tag)
+            if one is None:
+                self._kept.append((peer, tag, message))
+            return one
+
+    def put_back(self, one: _Awaited) -> None:
+        with self._lock:
+            self._awaited.insert(0, one)
+
+    def awaits(self, one: _Awaited) -> bool:
+        return one in self._awaited
+
+    def awaits_from(self, peer: int | None) -> bool:
+        return any(one.peer == peer for one in list(self._awaited))
+
+    def withdraw(self, one: _Awaited) -> bool:
+        """False if it is not awaited: it has ended, or a message for it is under way."""
+        with self._lock:
+            if one not in self._awaited:
+                return False
+            self._awaited.remove(one)
+            return True
+
+    def _claim(self, peer: int, tag: int) -> _Awaited | None:
+        one = next((one for one in self._awaited if one.takes(peer, tag)), None)
+        if one is not None:
+            self._awaited.remove(one)
+        return one
+
 
 class Inbox:
     """The way from one peer to this rank."""
 
-    def __init__(self, link: Link, what: str, peer: int) -> None:
+    def __init__(self, link: Link, what: str, peer: int, receives: Receives) -> None:
         self.link = link
-        self._what = what
         self._peer = peer
-        # What waits for a message, and messages that nothing waited for, each in order; the lock is for both.
-        self._matching = threading.Lock()
-        self._awaited: deque[_Awaited] = deque()
-        self._kept: deque[tuple[int, Any]] = deque()
+        self._receives = receives
         self.lane = Lane(what, link.abort, any_order=True, patient=True, words=link.in_ranks_of_group)
 
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
-        """`finish` is called when the data is in `tensor`."""
-        work = Work(self.lane, lambda: self._until_done(one), seconds, results, self._peer)
-        one = _Awaited(tag, tensor, work, finish)
-        with self._matching:
-            message = next((message for message in self._kept if message[0] == tag), None)
-            if message is None:
-                self._awaited.append(one)
-            else:
-                self._kept.remove(message)
-        if message is None:
-            return self.lane.submit(work)
-        self._hand_over(one, message[1], message[1].numel())
-        return work
+        one = _Awaited(self._peer, tag, tensor, finish, self.lane)
+        one.work = Work(self.lane, lambda: self._until_done(one), seconds, results, self._peer)
+        return self.lane.submit(one.work) if self._receives.begin(one) else one.work
+
+    def abort(self) -> None:
+        self.link.abort()
+
+    def take_if_come(self) -> bool:
+        """Takes the next message if there is one, and no other thread takes messages from here."""
+        taken = False
+
+        def job() -> None:
+            nonlocal taken
+            taken = self.link.native().probe(0)
+            if taken:
+                self._take_message()
+
+        self.lane.attempt(job)
+        return taken
 
     def end(self) -> None:
         """What is awaited will not come any more."""
-        if self._awaited:
+        if self._receives.awaits_from(self._peer):
             self.link.abort()
         self.lane.close()
         self.link.close()
@@ -179,13 +272,10 @@ class Inbox:
     def _until_done(self, one: _Awaited) -> None:
         """On the thread that drives the lane. What comes for other receives is theirs, and they are then done."""
         try:
-            while one in self._awaited:
+            while self._receives.awaits(one):
                 self._take_message()
-        except BaseException:
-            with self._matching:
-                if one in self._awaited:
-                    self._awaited.remove(one)
-            raise
+        finally:
+            self._receives.withdraw(one)
 
     def _take_message(self) -> None:
         """Gives the next message to the receive that it is for, or keeps it."""
@@ -193,43 +283,102 @@ class Inbox:
         header = bytearray(_HEADER.size)
         native.recv(header, header, 0, _OWN, None)
         tag, size = _HEADER.unpack(header)
-        with self._matching:
-            taker = self._first_of(tag)
+        taker = self._receives.claim(self._peer, tag)
         direct = taker is not None and taker.size == size
         into = taker.tensor if taker is not None and direct else torch.empty(size, dtype=torch.uint8)
-        if size:
-            data = bytes_of(into)
-            native.recv(data, data, 0, _OWN, None)
-        with self._matching:
-            taker = self._first_of(tag)  # It may have been called meanwhile.
-            if taker is None:
-                self._kept.append((tag, into))
-                return
-            self._awaited.remove(taker)
-        self._hand_over(taker, None if direct else into, size)
+        try:
+            if size:
+                data = bytes_of(into)
+                native.recv(data, data, 0, _OWN, None)
+        except BaseException:
+            if taker is not None:
+                self._receives.put_back(taker)
+            raise
+        if taker is None:
+            taker = self._receives.claim_or_keep(self._peer, tag, into)  # It may have been called meanwhile.
+        if taker is not None:
+            taker.end(self._peer, None if direct else into, size)
 
-    def _first_of(self, tag: int) -> _Awaited | None:
-        return next((one for one in self._awaited if one.tag == tag), None)
 
-    def _hand_over(self, one: _Awaited, message: Any | None, size: int) -> None:
-        """Ends a receive with a message, which is None if it is in the tensor already."""
-        error = None
-        if size != one.size:
-            error = ValueError(
-                f"{self._what}: a message of {size} bytes with tag {one.tag} came for a tensor of {one.size} bytes: "
-                "both sides must name tensors of one size"
-            )
-        else:
-            if message is not None:
-                ctypes.memmove(one.tensor.data_ptr(), message.data_ptr(), size)
-            one.finish()
-        self.lane.finished(one.work, error)
+class AnySource:
+    """Receives of this rank that take a message of whichever rank sends one first. Who waits for one looks in turns at
+    the ways from all ranks that have sent something. `check` raises when no message can come any more.
+    """
+
+    _FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.1  # seconds between looks into the store
+    _AT_ONCE, _FIRST_NAP, _LONGEST_NAP = 50, 0.00005, 0.002  # turns without a nap, and naps in seconds
+    _LEAVES = 1.0  # seconds that a rank may take between the end of its ways and its word that it has left
+
+    def __init__(self, boxes: Boxes, what: str, check: Callable[[], None]) -> None:
+        self._boxes = boxes
+        self._check = check
+        self._announced = 0
+        self._sources: list[int] = []  # of those, the ranks that have not left
+        self._given_up = False
+        self.lane = Lane(f"{what}, receiving from any rank", self.abort, any_order=True, patient=True)
+
+    def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
+        one = _Awaited(None, tag, tensor, finish, self.lane)
+        one.work = Work(self.lane, lambda: self._until_done(one), seconds, results)
+        return self.lane.submit(one.work) if self._boxes.receives.begin(one) else one.work
+
+    def abort(self) -> None:
+        """From any thread."""
+        self._given_up = True
+        for source in list(self._sources):
+            self._boxes.inbox(source).abort()
+
+    def end(self) -> None:
+        """What is awaited will not come any more."""
+        if self._boxes.receives.awaits_from(None):
+            self.abort()
+        self.lane.close()
+
+    def _until_done(self, one: _Awaited) -> None:
+        """On the thread that drives the lane; another one may take the message, which looks at the same way."""
+        next_look, pause = 0.0, self._FIRST_LOOK
+        idle, nap = 0, self._FIRST_NAP
+        try:
+            while not one.work.done:
+                if self._given_up and self._boxes.receives.withdraw(one):
+                    raise RemoteError("this rank has given up its receives from any rank")
+                if time.monotonic() >= next_look:
+                    self._look_for_sources()
+                    next_look, pause = time.monotonic() + pause, min(2 * pause, self._LONGEST_LOOK)
+                if self._take_what_has_come():
+                    idle, nap = 0, self._FIRST_NAP
+                elif (idle := idle + 1) > self._AT_ONCE:
+                    time.sleep(nap)
+                    nap = min(2 * nap, self._LONGEST_NAP)
+        finally:
+            self._boxes.receives.withdraw(one)
+
+    def _look_for_sources(self) -> None:
+        new = self._boxes.announced(self._announced)
+        self._announced += len(new)
+        self._sources += new
+        self._check()
+
+    def _take_what_has_come(self) -> bool:
+        taken = False
+        for source in list(self._sources):
+            try:
+                taken = self._boxes.inbox(source).take_if_come() or taken
+            except dist.DistBackendError:
+                if self._given_up or not self._boxes.has_left(source, self._LEAVES):
+                    raise
+                self._sources.remove(source)
+        return taken
 
 
 class Boxes:
-    """The ways between a rank and its peers, made at first use. `check_peer` raises when a peer may never come."""
+    """The ways between a rank and its peers, made at first use. `check_peer` raises when a peer, or a message of any
+    rank (None), may never come.
+    """
 
-    def __init__(self, store: Any, group: str, rank: int, what: str, check_peer: Callable[[int], None]) -> None:
+    def __init__(self, store: Any, group: str, rank: int, what: str, check_peer: Callable[[int | None], None]) -> None:
+        self.receives = Receives()
+        self._any_source: AnySource | None = None
         self._store = store
         self._group = group
         self._rank = rank
@@ -250,7 +399,27 @@ class Boxes:
         if box is not None:
             return box
         link = Link(self._store, self._group, (peer, self._rank), 1, partial(self._check_peer, peer))
-        return self._inboxes.setdefault(peer, Inbox(link, f"{self._what}, receiving from rank {peer}", peer))
+        return self._inboxes.setdefault(
+            peer, Inbox(link, f"{self._what}, receiving from rank {peer}", peer, self.receives)
+        )
 
-    def all(self) -> list[Outbox | Inbox]:
-        return [*self._outboxes.values(), *self._inboxes.values()]
+    def any_source(self) -> AnySource:
+        if self._any_source is None:
+            self._any_source = AnySource(self, self._what, partial(self._check_peer, None))
+        return self._any_source
+
+    def announced(self, known: int) -> list[int]:
+        """The ranks that have said that they send to this one, but for the first `known` of them."""
+        sources: list[int] = []
+        key = f"{self._group}/to/{self._rank}"
+        while self._store.check([f"{key}/{known + len(sources) + 1}"]):
+            sources.append(int(self._store.get(f"{key}/{known + len(sources) + 1}")))
+        return sources
+
+    def has_left(self, peer: int, seconds: float) -> bool:
+        """Whether that rank has left the group in peace, or does within so many seconds."""
+        return await_keys(self._store, [f"left/{peer}"], time.monotonic() + seconds)
+
+    def all(self) -> list[Outbox | Inbox | AnySource]:
+        any_source = [] if self._any_source is None else [self._any_source]
+        return [*any_source, *self._outboxes.values(), *self._inboxes.values()]

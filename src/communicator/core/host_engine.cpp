@@ -131,6 +131,10 @@ Status HostEngine::runTransfers(std::span<const Operation> operations, bool repo
   return status;
 }
 
+Result<bool> HostEngine::probe(int peer) {
+  return isSpread() ? executors::host::hasArrived(*spread_, peer) : executors::host::hasArrived(*host_, peer);
+}
+
 Status HostEngine::runOneSided(const Operation& operation) {
   host_->begin(0, 0);
   const Status status = oneSided_.run(*host_, operation);

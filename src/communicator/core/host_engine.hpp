@@ -79,6 +79,8 @@ class HostEngine {
   FarSteps::Ways farWays() const;
   // The sends and receives among `operations`.
   Status runTransfers(std::span<const Operation> operations, bool reported, Profile& profile);
+  // Whether a receive from that rank would find something.
+  Result<bool> probe(int peer);
   Status runOneSided(const Operation& operation);
 
   // A window of the user's, as OneSided has it.

@@ -4,7 +4,8 @@
 // Invariant: within one turn what peers may wait for comes first: puts, then transfers, then collectives in
 // the order of the calls, and waits for peers last.
 //
-// Threads: the one whose turn it is, but for predict(), explain() and force(), which any thread may call.
+// Threads: the one whose turn it is, but for predict(), explain(), force() and probe(), which any thread may
+// call.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +43,9 @@ class Submission {
   // planner::Forced::force, in its turn.
   Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes,
                int blocks);
+  // Whether a receive from that rank would find something, in its turn; of ranks in host memory. Not ok if
+  // nothing comes from it any more.
+  Result<bool> probe(int peer);
 
   // Lets go of what operations use.
   void closes();

@@ -195,6 +195,21 @@ Status Submission::force(const char* collective, const char* algorithm, const ch
   return plans_.force(collective, algorithm, protocol, chunkBytes, blocks);
 }
 
+Result<bool> Submission::probe(int peer) {
+  const Identity& self = queue_.self();
+  STRETTO_TRY(self.mayTouch());
+  if (onDevice_)
+    return fail(Code::kInvalidUsage, "rank %d is on a GPU, where no message can be probed", self.rank());
+  if (peer < 0 || peer >= self.ranks() || peer == self.rank()) {
+    return fail(Code::kInvalidArgument, "rank %d asks for a message of rank %d: the others are of 0 to %d",
+                self.rank(), peer, self.ranks() - 1);
+  }
+  const Turn turn(queue_, queue_.take());
+  if (!turn.holds()) return health_.whyLetGo();
+  STRETTO_TRY(health_.usable());
+  return host_.probe(peer);
+}
+
 Status Communicator::start(std::vector<Operation> operations,
                            std::shared_ptr<executors::host::Stream> stream) {
   const bool blocking = self_.config().blocking;

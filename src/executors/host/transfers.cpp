@@ -182,6 +182,16 @@ Status runAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch) 
   }
 }
 
+template <typename B>
+Result<bool> look(B& host, int peer) {
+  const Inlet<B> inlet(host, peer);
+  if (inlet.arrived()) return true;
+  const Status status = host.mayHearFrom(peer);
+  if (inlet.arrived()) return true;  // since then
+  if (!status.ok()) return status;
+  return false;
+}
+
 }  // namespace
 
 Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
@@ -190,6 +200,14 @@ Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch
 
 Status runTransfers(links::net::SpreadHost& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
   return host.giveBack(runAll(host, transfers, watch));
+}
+
+Result<bool> hasArrived(Host& host, int peer) {
+  return look(host, peer);
+}
+
+Result<bool> hasArrived(links::net::SpreadHost& host, int peer) {
+  return look(host, peer);
 }
 
 }  // namespace stretto::executors::host

@@ -43,4 +43,8 @@ Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch
 Status runTransfers(links::net::SpreadHost& host, std::span<HostTransfer> transfers,
                     TransferWatch* watch = nullptr);
 
+// Whether a receive from that rank would find something. Not ok if nothing comes from it any more.
+Result<bool> hasArrived(Host& host, int peer);
+Result<bool> hasArrived(links::net::SpreadHost& host, int peer);
+
 }  // namespace stretto::executors::host

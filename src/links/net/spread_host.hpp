@@ -117,6 +117,9 @@ class SpreadHost final : public Host {
     setLastError(words);
     return why;
   }
+  Status mayHearFrom(int peer) {
+    return links_.isFar(peer) ? progress(RankSet::of(peer)) : Host::mayHearFrom(peer);
+  }
   // Asks a far peer for its calls, and waits a little for the answer.
   void hear(int peer);
 

@@ -130,8 +130,8 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
   return kOkStatus;
 }
 
-// The same for all that is one-sided: it waits for nobody, and tells what is known of the peer by then.
-Status Host::mayWriteTo(const Peer& other, const char* what) const {
+// The same for what waits for nobody: it tells what is known of the peer by then.
+Status Host::isWithUs(const Peer& other, const char* what, const char* advice) const {
   if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
   if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0) {
     STRETTO_TRY(reasonSoon(other.rank));
@@ -140,10 +140,16 @@ Status Host::mayWriteTo(const Peer& other, const char* what) const {
                      rank_, what, other.rank);
   }
   if (std::atomic_ref(other.header().left).load(std::memory_order_relaxed) == 0) return kOkStatus;
-  return failAbout(other.rank, Code::kRemote,
-                   "rank %d %s rank %d, which has finalised its communicator: signals tell when a rank may "
-                   "leave",
-                   rank_, what, other.rank);
+  return failAbout(other.rank, Code::kRemote, "rank %d %s rank %d, which has finalised its communicator%s",
+                   rank_, what, other.rank, advice);
+}
+
+Status Host::mayWriteTo(const Peer& other, const char* what) const {
+  return isWithUs(other, what, ": signals tell when a rank may leave");
+}
+
+Status Host::mayHearFrom(int peer) const {
+  return isWithUs(peers_[static_cast<size_t>(peer)], "looks for a message of", "");
 }
 
 // Looked at between pieces, so that a rank which has failed is written to no longer than a piece takes.
