@@ -95,11 +95,12 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                               const char* protocol, size_t chunkBytes, int blocks);
 
-/* Whether a message of rank `peer` has begun to arrive, which a receive from it would then find: *arrived is 1
- * or 0. It may also be 1 when `peer` has begun a collective that this rank has not. Returns at once, or when
- * the operations are done that another thread runs on this communicator. With it a program takes the message
- * that comes first, whoever sends it. Ranks in host memory only: ncclInvalidUsage for those on GPUs.
- * ncclRemoteError when a rank is lost, or when nothing has arrived and `peer` has finalised its communicator. */
+/* Whether a message of rank `peer` has begun to arrive, which a receive from it would then find: *arrived is
+ * 1 or 0. It may also be 1 when `peer` has begun a collective that this rank has not. Returns at once, or
+ * when the operations are done that another thread runs on this communicator. With it a program takes the
+ * message that comes first, whoever sends it. Ranks in host memory only: ncclInvalidUsage for those on GPUs.
+ * ncclRemoteError when a rank is lost, or when nothing has arrived and `peer` has finalised its communicator.
+ */
 ncclResult_t strettoCommProbe(ncclComm_t comm, int peer, int* arrived);
 
 /* All-reduce, residual add and RMSNorm as one operation: what tensor parallelism does between two layers of a

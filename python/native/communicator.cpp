@@ -472,23 +472,23 @@ std::string Communicator::explain(const std::string& collective, size_t bytes, i
   });
 }
 
-bool Communicator::probe(int peer) {
-  const ncclComm_t comm = open();
+void Communicator::force(const std::string& collective, const std::optional<std::string>& algorithm,
+                         const std::optional<std::string>& protocol, size_t chunkBytes) {
+  check(strettoCommForce(open(), collective.c_str(), algorithm ? algorithm->c_str() : nullptr,
+                         protocol ? protocol->c_str() : nullptr, chunkBytes, 0),
+        comm_);
+}
+
+bool probe(const Communicator& communicator, int peer) {
+  const ncclComm_t comm = communicator.open();
   int arrived = 0;
   ncclResult_t result;
   {
     nb::gil_scoped_release released;
     result = strettoCommProbe(comm, peer, &arrived);
   }
-  check(result, comm_);
+  check(result, comm);
   return arrived != 0;
-}
-
-void Communicator::force(const std::string& collective, const std::optional<std::string>& algorithm,
-                         const std::optional<std::string>& protocol, size_t chunkBytes) {
-  check(strettoCommForce(open(), collective.c_str(), algorithm ? algorithm->c_str() : nullptr,
-                         protocol ? protocol->c_str() : nullptr, chunkBytes, 0),
-        comm_);
 }
 
 void groupStart() {

@@ -118,12 +118,13 @@ class Communicator {
 
   nb::dict counters();
   std::string explain(const std::string& collective, size_t bytes, int type, int op, size_t hidden);
-  bool probe(int peer);
   void force(const std::string& collective, const std::optional<std::string>& algorithm,
              const std::optional<std::string>& protocol, size_t chunkBytes);
 
- private:
+  // The handle; an error once it is closed.
   ncclComm_t open() const;
+
+ private:
   // The handle for the call that ends it; null if that was called before.
   ncclComm_t take();
   // Runs f(cudaStream_t) without the GIL and keeps the arrays for as long as the operation may use them.
@@ -134,6 +135,9 @@ class Communicator {
   ncclComm_t comm_ = nullptr;
   Place place_;
 };
+
+// Whether a message of that rank has begun to arrive.
+bool probe(const Communicator& communicator, int peer);
 
 void groupStart();
 void groupEnd();

@@ -123,7 +123,7 @@ void defineCommunicator(nb::module_& m) {
       .def("async_error", &Communicator::asyncError)
       .def("counters", &Communicator::counters)
       .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "hidden"_a = 0)
-      .def("probe", &Communicator::probe, "peer"_a)
+      .def("probe", &probe, "peer"_a)
       .def("force", &Communicator::force, "collective"_a, "algorithm"_a.none(), "protocol"_a.none(),
            "chunk_bytes"_a);
   defineCollectives(c);

@@ -79,7 +79,7 @@ module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
 module(torch.full((4, 64), float(rank))).sum().backward()
 assert (module.module.weight.grad == 4).all()
 dist.destroy_process_group()
-print(f"ok {rank}")
+print(f"ok {rank}\\n", end="", flush=True)
 """
     with TemporaryDirectory() as folder:
         script = Path(folder, "hosts.py")

@@ -452,8 +452,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         check("recv", tensor)
         peer = self._other("recv", peer)
         staging = Staging()
-        plain = staging.write(tensor)
-        return self._boxes.inbox(peer).receive(plain, tag, self._seconds, staging.finish, [tensor])
+        return self._boxes.inbox(peer).receive(staging.write(tensor), tag, self._seconds, staging.finish, [tensor])
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """The work's `source_rank` says who sent."""
@@ -464,18 +463,14 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._cuda().recv_anysource([tensor], tag)
         check("recv", tensor)
         staging = Staging()
-        plain = staging.write(tensor)
-        return self._boxes.any_source().receive(plain, tag, self._seconds, staging.finish, [tensor])
+        return self._boxes.any_source().receive(staging.write(tensor), tag, self._seconds, staging.finish, [tensor])
 
     def _check(self, peer: int | None) -> None:
-        """Raises `DistBackendError` if `peer` (None: every other rank) has left the group, or the group has lost a
-        rank; any operation of it then says which.
-        """
-        peers = [rank for rank in range(self._size) if rank != self._rank] if peer is None else [peer]
-        if self._store.check([f"left/{rank}" for rank in peers]):
+        """Raises `DistBackendError` if `peer` (None: every other rank) has left the group, or that has lost a rank."""
+        if self._boxes.have_left(range(self._size) if peer is None else [peer]):
             who = "all other ranks have" if peer is None else f"rank {peer} has"
             raise dist.DistBackendError(f"{self._lane.what}: {who} left the group")
-        if self._native.async_error() != 0:
+        if self._native.async_error() != 0:  # Any operation then says which.
             self._lane.run(self._native.barrier, self._seconds)
 
     # --- Other groups from this one. ---

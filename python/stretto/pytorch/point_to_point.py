@@ -16,7 +16,7 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -365,7 +365,7 @@ class AnySource:
             try:
                 taken = self._boxes.inbox(source).take_if_come() or taken
             except dist.DistBackendError:
-                if self._given_up or not self._boxes.has_left(source, self._LEAVES):
+                if self._given_up or not self._boxes.have_left([source], self._LEAVES):
                     raise
                 self._sources.remove(source)
         return taken
@@ -416,9 +416,10 @@ class Boxes:
             sources.append(int(self._store.get(f"{key}/{known + len(sources) + 1}")))
         return sources
 
-    def has_left(self, peer: int, seconds: float) -> bool:
-        """Whether that rank has left the group in peace, or does within so many seconds."""
-        return await_keys(self._store, [f"left/{peer}"], time.monotonic() + seconds)
+    def have_left(self, peers: Iterable[int], seconds: float = 0) -> bool:
+        """Whether all of them but this rank have left the group in peace, or do within so many seconds."""
+        keys = [f"left/{peer}" for peer in peers if peer != self._rank]
+        return await_keys(self._store, keys, time.monotonic() + seconds)
 
     def all(self) -> list[Outbox | Inbox | AnySource]:
         any_source = [] if self._any_source is None else [self._any_source]

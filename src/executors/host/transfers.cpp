@@ -186,7 +186,7 @@ template <typename B>
 Result<bool> look(B& host, int peer) {
   const Inlet<B> inlet(host, peer);
   if (inlet.arrived()) return true;
-  const Status status = host.mayHearFrom(peer);
+  const Status status = host.isWithUs(peer, "looks for a message of");
   if (inlet.arrived()) return true;  // since then
   if (!status.ok()) return status;
   return false;

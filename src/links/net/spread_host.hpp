@@ -117,8 +117,8 @@ class SpreadHost final : public Host {
     setLastError(words);
     return why;
   }
-  Status mayHearFrom(int peer) {
-    return links_.isFar(peer) ? progress(RankSet::of(peer)) : Host::mayHearFrom(peer);
+  Status isWithUs(int peer, const char* what) {
+    return links_.isFar(peer) ? progress(RankSet::of(peer)) : Host::isWithUs(peer, what);
   }
   // Asks a far peer for its calls, and waits a little for the answer.
   void hear(int peer);

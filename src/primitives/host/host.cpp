@@ -131,26 +131,25 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
 }
 
 // The same for what waits for nobody: it tells what is known of the peer by then.
-Status Host::isWithUs(const Peer& other, const char* what, const char* advice) const {
-  if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
-  if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0) {
-    STRETTO_TRY(reasonSoon(other.rank));
-    return failAbout(other.rank, Code::kRemote,
+Status Host::isWithUs(int peer, const char* what, const char* advice) const {
+  const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
+  const auto isSet = [](const uint32_t& word) {
+    return std::atomic_ref(const_cast<uint32_t&>(word)).load(std::memory_order_relaxed) != 0;
+  };
+  if (isSet(header().abort)) return givenUp();
+  if (isSet(other.failed)) {
+    STRETTO_TRY(reasonSoon(peer));
+    return failAbout(peer, Code::kRemote,
                      "rank %d %s rank %d, which has given up on this communicator; its own error says why",
-                     rank_, what, other.rank);
+                     rank_, what, peer);
   }
-  if (std::atomic_ref(other.header().left).load(std::memory_order_relaxed) == 0) return kOkStatus;
-  return failAbout(other.rank, Code::kRemote, "rank %d %s rank %d, which has finalised its communicator%s",
-                   rank_, what, other.rank, advice);
+  if (!isSet(other.left)) return kOkStatus;
+  return failAbout(peer, Code::kRemote, "rank %d %s rank %d, which has finalised its communicator%s", rank_,
+                   what, peer, advice);
 }
 
-Status Host::mayWriteTo(const Peer& other, const char* what) const {
-  return isWithUs(other, what, ": signals tell when a rank may leave");
-}
-
-Status Host::mayHearFrom(int peer) const {
-  return isWithUs(peers_[static_cast<size_t>(peer)], "looks for a message of", "");
-}
+// A rank that puts or signals must know that its peer stays.
+constexpr const char* kOfSignals = ": signals tell when a rank may leave";
 
 // Looked at between pieces, so that a rank which has failed is written to no longer than a piece takes.
 Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes) {
@@ -158,7 +157,7 @@ Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* f
   const Peer& other = peers_[static_cast<size_t>(peer)];
   const auto* source = static_cast<const std::byte*>(from);
   for (size_t done = 0; done < bytes; done += kPiece) {
-    STRETTO_TRY(mayWriteTo(other, "puts into a window of"));
+    STRETTO_TRY(isWithUs(peer, "puts into a window of", kOfSignals));
     const size_t piece = std::min(kPiece, bytes - done);
     if (here != nullptr) {
       copyBytes(here + done, source + done, piece);
@@ -172,7 +171,7 @@ Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* f
 }
 
 Status Host::signalWord(int peer, uint64_t* word, uint64_t value) {
-  STRETTO_TRY(mayWriteTo(peers_[static_cast<size_t>(peer)], "signals"));
+  STRETTO_TRY(isWithUs(peer, "signals", kOfSignals));
   std::atomic_ref(*word).store(value, std::memory_order_release);
   ringDue_ = peer != rank_ || ringDue_;
   return kOkStatus;

@@ -276,9 +276,9 @@ class Host {
   static Status progress(const RankSet& /*peers*/ = {}) { return kOkStatus; }
   static Status finish() { return kOkStatus; }
   static void hear(int /*peer*/) {}
-  // For who has looked and found nothing: not ok if nothing comes from that rank any more. What came before
-  // that may have come since the look.
-  Status mayHearFrom(int peer) const;
+  // Not ok once that rank takes no part any more, in the words "rank 0 <what> rank 1, ... <advice>". What it
+  // did before may come into sight while this is found out.
+  Status isWithUs(int peer, const char* what, const char* advice = "") const;
 
  protected:
   // For backends that reach some peers by other ways (links/net/spread_host.hpp).
@@ -312,8 +312,6 @@ class Host {
     return waitLong(word, value, {.peer = peer});
   }
   Status waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited);
-  Status isWithUs(const Peer& other, const char* what, const char* advice) const;
-  Status mayWriteTo(const Peer& other, const char* what) const;
   void report(WaitStage stage, int peer) const {
     if (report_) report_(stage, peer);
   }
