@@ -95,12 +95,13 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                               const char* protocol, size_t chunkBytes, int blocks);
 
-/* Whether a message of rank `peer` has begun to arrive, which a receive from it would then find: *arrived is
- * 1 or 0. It may also be 1 when `peer` has begun a collective that this rank has not. Returns at once, or
- * when the operations are done that another thread runs on this communicator. With it a program takes the
- * message that comes first, whoever sends it. Ranks in host memory only: ncclInvalidUsage for those on GPUs.
- * ncclRemoteError when a rank is lost, or when nothing has arrived and `peer` has finalised its communicator.
- */
+/* Whether the first part of a message from rank `peer` is there: *arrived is 1 or 0. A receive from that rank
+ * would begin at once, and may wait for the rest. With it a program takes the message that comes first,
+ * whoever sends it. *arrived may also be 1 when `peer` has begun a collective that this rank has not.
+ * Waits for nothing: while operations of this rank on the communicator are under way, *arrived is 0.
+ * ncclRemoteError when a rank is lost, as for an operation; also when nothing of `peer` is there and `peer`
+ * has finalised its communicator or given it up, which ends nothing else. ncclInvalidUsage for ranks on
+ * GPUs. */
 ncclResult_t strettoCommProbe(ncclComm_t comm, int peer, int* arrived);
 
 /* All-reduce, residual add and RMSNorm as one operation: what tensor parallelism does between two layers of a

@@ -393,9 +393,9 @@ class Communicator:
         return array
 
     def probe(self, peer: int) -> bool:
-        """Whether a message of rank `peer` has begun to arrive, which `recv` would then find. Returns at once, or when
-        the operations of other threads are done. Of ranks in host memory. Raises `RemoteError` when `peer` has left and
-        nothing of it is there.
+        """Whether the first part of a message from rank `peer` is there: `recv` would begin at once. Waits for nothing;
+        False while operations of this rank are under way. Of ranks in host memory. Raises `RemoteError` when `peer` has
+        left and nothing of it is there.
         """
         return self._native.probe(self._rank_number(peer, "peer"))
 

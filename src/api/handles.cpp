@@ -55,7 +55,7 @@ void freeEnded() {
 
 }  // namespace
 
-constinit HandleTable handleTable{};
+constinit ncclComm handleTable[kMostHandles]{};
 
 Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
   Handles& here = handles();
@@ -65,16 +65,18 @@ Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> commun
     handle = here.resting.front();
     here.resting.pop_front();
   } else if (here.used < kMostHandles) {
-    handle = new (handleTable.bytes + here.used++ * kHandleBytes) ncclComm;
+    handle = &handleTable[here.used];
+    handle->kept = new ncclComm::Kept;
+    ++here.used;
   } else {
     return fail(Code::kSystem, "%zu communicators live in this process, the most that it may have",
                 kMostHandles);
   }
   handle->communicator.store(communicator.get(), std::memory_order_relaxed);
-  handle->owner = std::move(communicator);
+  handle->kept->owner = std::move(communicator);
   {
-    const std::lock_guard words(handle->lastErrorMutex);
-    handle->lastError.clear();
+    const std::lock_guard words(handle->kept->lastErrorMutex);
+    handle->kept->lastError.clear();
   }
   handle->magic.store(ncclComm::kAlive, std::memory_order_release);
   return handle;
@@ -95,7 +97,7 @@ EndedCommunicator endHandle(ncclComm_t handle) {
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
   here.resting.splice(here.resting.end(), rests);
-  held.front() = {handle, std::move(handle->owner)};
+  held.front() = {handle, std::move(handle->kept->owner)};
   return EndedCommunicator(std::move(held));
 }
 

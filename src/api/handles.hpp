@@ -28,14 +28,14 @@
 
 namespace stretto::api {
 
-// Counts the calls that use a handle. Nearly all of them are made by one thread, the one that runs the
-// operations. This owner counts with plain stores, which the rare side of platform::FencePair makes visible.
-// All other threads count with locked instructions. (Biased reference counting: J. Choi, T. Shull,
-// J. Torrellas, PACT 2018.) Any thread.
+// Counts the calls that use a handle. Nearly all of them are made by one thread. The first thread that runs
+// an operation on the handle becomes its owner and counts with plain stores, which the rare side of
+// platform::FencePair makes visible. All other threads, also later ones, count with locked instructions.
+// (Biased reference counting: J. Choi, T. Shull, J. Torrellas, PACT 2018.) Any thread.
 class Users {
  public:
-  // The first thread that comes with `isOperation` becomes the owner and stays it, also when the handle is
-  // used again. The result is whether the owner's counter has the call; end() takes it.
+  // `isOperation`: the thread becomes the owner if there is none. It stays the owner when the handle is given
+  // out again. The result is whether the owner's counter has the call; end() takes it.
   bool begin(bool isOperation) {
     if (owner_.load(std::memory_order_relaxed) != platform::thisThread()) [[unlikely]] {
       if (!isOperation || !becomeOwner()) {
@@ -43,7 +43,8 @@ class Users {
         return false;
       }
     }
-    ofOwner_.store(ofOwner_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    // Acquire: the owner may be a thread that has the name of one that ended.
+    ofOwner_.store(ofOwner_.load(std::memory_order_acquire) + 1, std::memory_order_release);
     platform::lightFence();
     return true;
   }
@@ -69,35 +70,35 @@ class Users {
 
 }  // namespace stretto::api
 
-// The body behind ncclComm_t.
-struct ncclComm {
+// The body behind ncclComm_t. All of it is zero before the handle is given out for the first time, so that a
+// call with a stray pointer to it finds that it is not alive.
+struct alignas(128) ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
   std::atomic<stretto::communicator::Communicator*> communicator{nullptr};
   stretto::api::Users users;
-  std::shared_ptr<stretto::communicator::Communicator> owner;  // changed under the lock of all handles
-  std::mutex lastErrorMutex;
-  std::string lastError;  // what ncclGetLastError(comm) points at
+
+  struct Kept {
+    std::shared_ptr<stretto::communicator::Communicator> owner;  // changed under the lock of all handles
+    std::mutex lastErrorMutex;
+    std::string lastError;  // what ncclGetLastError(comm) points at
+  };
+  Kept* kept = nullptr;  // made when the handle is first given out, and never destroyed
 };
 
 namespace stretto::api {
 
 // All handles lie in one table, so that a comparison of addresses tells whether a pointer is a handle of this
-// library, without a look at the memory behind it. The table is zero-initialised: a page of it takes memory
-// once a handle in it is made.
+// library, without a look at the memory behind it. A page of the table takes memory once a handle in it is
+// used.
 inline constexpr size_t kMostHandles = 65536;
-inline constexpr size_t kHandleBytes = 128;
-static_assert(sizeof(ncclComm) <= kHandleBytes);
-struct HandleTable {
-  alignas(kHandleBytes) std::byte bytes[kMostHandles * kHandleBytes];
-};
-STRETTO_HIDDEN extern HandleTable handleTable;
+STRETTO_HIDDEN extern ncclComm handleTable[kMostHandles];
 
 // Whether it is a handle of this library: of a communicator that lives or was destroyed, or one that was
 // never given out. False for null.
 inline bool owns(const ncclComm* handle) {
-  const size_t offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(handleTable.bytes);
-  return offset < sizeof handleTable.bytes && offset % kHandleBytes == 0;
+  const size_t offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(handleTable);
+  return offset < sizeof handleTable && offset % sizeof(ncclComm) == 0;
 }
 
 // Fails when all are taken. Any thread.

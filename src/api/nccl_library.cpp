@@ -58,9 +58,10 @@ const char* ncclGetLastError(ncclComm_t comm) try {
   std::string text;
   (void)communicator->error(&text);
   if (text.empty()) return stretto::lastError().c_str();
-  std::lock_guard lock(comm->lastErrorMutex);
-  if (comm->lastError != text) comm->lastError = std::move(text);
-  return comm->lastError.c_str();
+  std::lock_guard lock(comm->kept->lastErrorMutex);
+  std::string& kept = comm->kept->lastError;
+  if (kept != text) kept = std::move(text);
+  return kept.c_str();
 } catch (...) {
   return "out of memory";
 }

@@ -204,6 +204,7 @@ STRETTO_EXTRA ncclResult_t strettoCommProbe(ncclComm_t comm, int peer, int* arri
     return toResult(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
   *arrived = 0;
   if (const Status own = ownOnly(*communicator, kName); !own.ok()) return toResult(own);
+  if (const Status may = communicator->mayCall(); !may.ok()) return toResult(may);
   const auto found = communicator->submission().probe(peer);
   if (!found.ok()) return toResult(found.status());
   *arrived = found.value() ? 1 : 0;

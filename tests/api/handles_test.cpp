@@ -127,7 +127,7 @@ TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
   constexpr auto kMost = std::chrono::seconds(20);
   std::atomic<ncclComm_t> current{nullptr};
   std::atomic<bool> isOver{false};
-  std::atomic<long> answers{0}, refusals{0};
+  std::atomic<long> answers{0}, refusals{0}, sums{0};
   std::vector<std::thread> threads;
   threads.emplace_back([&] {
     while (!isOver) {
@@ -137,6 +137,7 @@ TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
       if (comm == nullptr) continue;
       const ncclResult_t result = ncclAllReduce(&from, &to, 1, ncclFloat, ncclSum, comm, nullptr);
       EXPECT_TRUE(result != ncclSuccess || to == from);
+      if (result == ncclSuccess) ++sums;
     }
   });
   for (int i = 0; i < kThreads; ++i) {
@@ -153,7 +154,7 @@ TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
     });
   }
   const auto began = std::chrono::steady_clock::now();
-  const auto missesSome = [&] { return answers == 0 || refusals == 0; };
+  const auto missesSome = [&] { return answers == 0 || refusals == 0 || sums == 0; };
   for (int round = 0; round < kRounds || (missesSome() && std::chrono::steady_clock::now() < began + kMost);
        ++round) {
     ncclComm_t comm = nullptr;
@@ -165,6 +166,31 @@ TEST(EndedCommunicator, AnswersOrIsRefusedWhileItEnds) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(answers, 0);
   EXPECT_GT(refusals, 0);
+  EXPECT_GT(sums, 0);
+}
+
+// A thread that begins may have the name of one that ended, and be the owner of handles then.
+TEST(EndedCommunicator, IsFreedAfterThreadsThatUsedItEnded) {
+  ncclComm_t comm = nullptr;
+  const Watched watched = makeWatched(comm);
+  for (int i = 0; i < 3; ++i) {
+    std::thread([comm] {
+      float value = 1;
+      EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comm, nullptr), ncclSuccess);
+    }).join();
+  }
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  EXPECT_TRUE(watched.expired());
+}
+
+// A pointer to a handle that was never given out is refused, and leaves nothing that counts later.
+TEST(Handles, OnesThatWereNeverGivenOutAreRefused) {
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastNcclError();
+  int count = 0;
+  for (int ahead = 1; ahead < 50; ++ahead)
+    EXPECT_EQ(ncclCommCount(comm + ahead, &count), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
 }  // namespace

@@ -188,6 +188,46 @@ def a_rank_that_left_sends_nothing_and_the_others_do() -> None:
 
 
 @alone_of_three
+def what_ranks_sent_before_they_left_is_received() -> None:
+    got = torch.empty(7)
+    if RANK != 0:
+        dist.send(mine(), 0)
+        dist.send(mine(), 0)
+        dist.group.WORLD.shutdown()
+        return
+    assert [dist.recv(got, 1), dist.recv(got, 2)] == [1, 2]
+    store = dist.group.WORLD.get_group_store()
+    while not store.check(["left/1", "left/2"]):
+        time.sleep(0.01)
+    assert sorted([dist.recv(got), dist.recv(got)]) == [1, 2]
+    refuses(dist.DistBackendError, "all other ranks have left the group", lambda: dist.recv(got))
+
+
+@alone_of_three
+def a_timeout_that_ends_a_way_leaves_the_others() -> None:
+    """Rank 0 names rank 1, which sends nothing more, and takes any message after that."""
+    got = torch.empty(7)
+    if RANK == 0:
+        assert sorted([dist.recv(got), dist.recv(got)]) == [1, 2]
+        dist.group.WORLD.set_timeout(timedelta(seconds=1))
+        refuses(dist.DistBackendError, "timeout of 1 s", lambda: dist.recv(got, 1))
+        dist.group.WORLD.set_timeout(timedelta(seconds=30))
+        assert dist.recv(got) == 2
+        dist.group.WORLD.set_timeout(timedelta(seconds=1))
+        refuses(dist.DistBackendError, "receiving from any rank: an operation", lambda: dist.recv(got))
+        dist.group.WORLD.set_timeout(timedelta(seconds=30))
+        assert dist.recv(got, 2) == 2  # Its way goes on.
+    else:
+        dist.send(mine(), 0)
+        time.sleep(3)
+        if RANK == 2:
+            dist.send(mine(), 0)
+            time.sleep(3)
+            dist.send(mine(), 0)
+    dist.barrier()
+
+
+@alone_of_three
 def a_receive_from_any_rank_has_a_timeout() -> None:
     dist.barrier()
     dist.group.WORLD.set_timeout(timedelta(seconds=1))

@@ -463,7 +463,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._cuda().recv_anysource([tensor], tag)
         check("recv", tensor)
         staging = Staging()
-        return self._boxes.any_source().receive(staging.write(tensor), tag, self._seconds, staging.finish, [tensor])
+        return self._boxes.any_source.receive(staging.write(tensor), tag, self._seconds, staging.finish, [tensor])
 
     def _check(self, peer: int | None) -> None:
         """Raises `DistBackendError` if `peer` (None: every other rank) has left the group, or that has lost a rank."""
@@ -509,9 +509,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._on_cuda.set_timeout(timeout)
 
     def shutdown(self) -> None:
-        """Returns when what was submitted has ended, and leaves the group in peace. Receives that still wait for a
-        message are given up: nobody may ever send it.
-        """
+        """Returns when what was submitted has ended, and leaves the group in peace. Receives that wait are given up."""
         if self._ended:
             return
         self._ended = True
@@ -519,11 +517,13 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._lane.close()
         if self._on_cuda is not None:
             self._on_cuda.shutdown()
+        self._boxes.drain()
+        # When a peer sees a way end, it can know why. The store may have gone with the rank that kept it.
+        with contextlib.suppress(RuntimeError):
+            self._store.set(f"left/{self._rank}", b"")
         for box in self._boxes.all():
             box.end()
         self._communicator.close()
-        with contextlib.suppress(RuntimeError):  # The store may have gone with the rank that kept it.
-            self._store.set(f"left/{self._rank}", b"")
 
     def abort(self) -> None:
         """Ends what runs, on this rank and on the others, which get an error that says so."""

@@ -129,8 +129,10 @@ class Lane:
             work.deadline = time.monotonic() + work.seconds
 
     def finished(self, work: Work, error: Exception | None) -> None:
-        """On the thread that drives: `work` has ended, whether its own job was run for it or another's."""
+        """`work` has ended, by its own job or by what another thread did for it. The first word of that counts."""
         with self._changed:
+            if work.done:
+                return
             future = work.finish(error)
             self._changed.notify_all()
         if future is not None:

@@ -5,18 +5,20 @@ thread they are called, and one that waits holds up no other. So each ordered pa
 own, made when both have first asked for it, on which data goes one way, and a lane for it on both sides.
 
 A message is a header, then the tensor's bytes. A receiver that meets a message of another tag than it waits for gives
-it to the receive that waits for that one, or keeps it until there is one. A receive from any rank looks at the ways
-from all ranks that have sent something, in turns; a rank says in the store that it sends to another for the first time.
+it to the receive that waits for that one, or keeps it until there is one. A receive from any rank looks in turns at the
+ways from all ranks that send to this one. Before its first message to another rank, a rank says so in the store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -57,6 +59,14 @@ class Link:
         self._rank = rank
         self._communicator: Communicator | None = None
         self._given_up = False
+
+    @property
+    def is_made(self) -> bool:
+        return self._communicator is not None
+
+    @property
+    def given_up(self) -> bool:
+        return self._given_up
 
     def native(self) -> _native.Communicator:
         """Waits for the other side. Raises `RemoteError` once this side has given up."""
@@ -162,31 +172,38 @@ class _Awaited:
 
     def end(self, peer: int, message: Any | None, size: int) -> None:
         """With a message of `peer`, which is None if it is in the tensor already."""
-        error = None
+        error: Exception | None = None
         if size != self.size:
             error = ValueError(
                 f"{self.lane.what}: a message of {size} bytes with tag {self.tag} came from rank {peer} for a tensor "
                 f"of {self.size} bytes: both sides must name tensors of one size"
             )
         else:
-            if message is not None:
-                ctypes.memmove(self.tensor.data_ptr(), message.data_ptr(), size)
-            self.finish()
+            try:
+                if message is not None:
+                    ctypes.memmove(self.tensor.data_ptr(), message.data_ptr(), size)
+                self.finish()
+            except Exception as raised:
+                error = raised
         self.work.source = peer
         self.lane.finished(self.work, error)
 
 
 class Receives:
-    """What waits for a message at this rank, and messages that nothing waited for, each in order. Any thread."""
+    """What waits for a message at this rank, and messages that nothing waited for, each in order. Any thread.
+
+    A receive is awaited until a thread claims it, which has a message for it, and ends it or puts it back.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._awaited: list[_Awaited] = []
+        self._claimed: dict[_Awaited, int] = {}  # whose message it is
         self._kept: list[tuple[int, int, Any]] = []  # peer, tag, bytes
 
     def begin(self, one: _Awaited) -> bool:
         """False if a message was there for it, with which it has ended."""
-        with self._lock:
+        with self._changed:
             message = next((kept for kept in self._kept if one.takes(kept[0], kept[1])), None)
             if message is None:
                 self._awaited.append(one)
@@ -196,40 +213,59 @@ class Receives:
         return False
 
     def claim(self, peer: int, tag: int) -> _Awaited | None:
-        """The first that takes such a message. Whoever claims it ends it, or puts it back."""
-        with self._lock:
+        """The first that takes such a message."""
+        with self._changed:
             return self._claim(peer, tag)
 
     def claim_or_keep(self, peer: int, tag: int, message: Any) -> _Awaited | None:
-        with self._lock:
+        with self._changed:
             one = self._claim(peer, tag)
             if one is None:
                 self._kept.append((peer, tag, message))
             return one
 
+    def end(self, one: _Awaited, message: Any | None, size: int) -> None:
+        """Ends one that is claimed."""
+        one.end(self._claimed[one], message, size)
+        self._release(one)
+
     def put_back(self, one: _Awaited) -> None:
-        with self._lock:
-            self._awaited.insert(0, one)
+        self._release(one, is_awaited=True)
+
+    def withdraw(self, one: _Awaited) -> None:
+        """Returns when no thread has a message for it any more. It has ended, or nothing will end it."""
+        with self._changed:
+            while one in self._claimed:
+                self._changed.wait()
+            if one in self._awaited:
+                self._awaited.remove(one)
 
     def awaits(self, one: _Awaited) -> bool:
         return one in self._awaited
 
     def awaits_from(self, peer: int | None) -> bool:
-        return any(one.peer == peer for one in list(self._awaited))
+        """Whether any names that rank, or, for None, any rank."""
+        with self._changed:
+            return any(one.peer == peer for one in [*self._awaited, *self._claimed])
 
-    def withdraw(self, one: _Awaited) -> bool:
-        """False if it is not awaited: it has ended, or a message for it is under way."""
-        with self._lock:
-            if one not in self._awaited:
-                return False
-            self._awaited.remove(one)
-            return True
+    def sources_of_any(self) -> list[int]:
+        """The ranks whose messages threads have for receives that name none."""
+        with self._changed:
+            return [source for one, source in self._claimed.items() if one.peer is None]
 
     def _claim(self, peer: int, tag: int) -> _Awaited | None:
         one = next((one for one in self._awaited if one.takes(peer, tag)), None)
         if one is not None:
             self._awaited.remove(one)
+            self._claimed[one] = peer
         return one
+
+    def _release(self, one: _Awaited, is_awaited: bool = False) -> None:
+        with self._changed:
+            del self._claimed[one]
+            if is_awaited:
+                self._awaited.insert(0, one)
+            self._changed.notify_all()
 
 
 class Inbox:
@@ -239,6 +275,8 @@ class Inbox:
         self.link = link
         self._peer = peer
         self._receives = receives
+        self._is_asked_for = False
+        self._is_busy = False
         self.lane = Lane(what, link.abort, any_order=True, patient=True, words=link.in_ranks_of_group)
 
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
@@ -246,11 +284,15 @@ class Inbox:
         one.work = Work(self.lane, lambda: self._until_done(one), seconds, results, self._peer)
         return self.lane.submit(one.work) if self._receives.begin(one) else one.work
 
-    def abort(self) -> None:
-        self.link.abort()
-
     def take_if_come(self) -> bool:
-        """Takes the next message if there is one, and no other thread takes messages from here."""
+        """Takes the next message if there is one, and no other thread takes messages from here. A way that is not made
+        yet is made by the lane's worker, as the peer may take its time.
+        """
+        if not self.link.is_made:
+            if not self._is_asked_for:
+                self._is_asked_for = True
+                self.lane.submit(Work(self.lane, self._make_way, math.inf, []))
+            return False
         taken = False
 
         def job() -> None:
@@ -262,15 +304,24 @@ class Inbox:
         self.lane.attempt(job)
         return taken
 
+    def abort(self) -> None:
+        self.link.abort()
+
     def end(self) -> None:
         """What is awaited will not come any more."""
-        if self._receives.awaits_from(self._peer):
+        if self._is_busy or self._receives.awaits_from(self._peer):
             self.link.abort()
         self.lane.close()
         self.link.close()
 
+    # --- On the thread that drives the lane. ---
+
+    def _make_way(self) -> None:
+        with self._busy():
+            self.link.native()
+
     def _until_done(self, one: _Awaited) -> None:
-        """On the thread that drives the lane. What comes for other receives is theirs, and they are then done."""
+        """What comes for other receives is theirs, and they are then done."""
         try:
             while self._receives.awaits(one):
                 self._take_message()
@@ -279,14 +330,21 @@ class Inbox:
 
     def _take_message(self) -> None:
         """Gives the next message to the receive that it is for, or keeps it."""
-        native = self.link.native()
-        header = bytearray(_HEADER.size)
-        native.recv(header, header, 0, _OWN, None)
-        tag, size = _HEADER.unpack(header)
+        with self._busy():
+            native = self.link.native()
+            header = bytearray(_HEADER.size)
+            native.recv(header, header, 0, _OWN, None)
+            try:
+                self._take_data(native, *_HEADER.unpack(header))
+            except BaseException:
+                self.abort()  # A part of the message may be left, which would be taken for the next header.
+                raise
+
+    def _take_data(self, native: _native.Communicator, tag: int, size: int) -> None:
         taker = self._receives.claim(self._peer, tag)
-        direct = taker is not None and taker.size == size
-        into = taker.tensor if taker is not None and direct else torch.empty(size, dtype=torch.uint8)
         try:
+            direct = taker is not None and taker.size == size
+            into = taker.tensor if taker is not None and direct else torch.empty(size, dtype=torch.uint8)
             if size:
                 data = bytes_of(into)
                 native.recv(data, data, 0, _OWN, None)
@@ -297,23 +355,34 @@ class Inbox:
         if taker is None:
             taker = self._receives.claim_or_keep(self._peer, tag, into)  # It may have been called meanwhile.
         if taker is not None:
-            taker.end(self._peer, None if direct else into, size)
+            self._receives.end(taker, None if direct else into, size)
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
 
 
 class AnySource:
     """Receives of this rank that take a message of whichever rank sends one first. Who waits for one looks in turns at
-    the ways from all ranks that have sent something. `check` raises when no message can come any more.
+    the ways from all ranks that send to this one. `check` raises when no message can come any more.
+
+    One that misses its timeout, or an abort, gives all of them up for good. It ends a way only if a message for such a
+    receive is under way there.
     """
 
     _FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.1  # seconds between looks into the store
     _AT_ONCE, _FIRST_NAP, _LONGEST_NAP = 50, 0.00005, 0.002  # turns without a nap, and naps in seconds
-    _LEAVES = 1.0  # seconds that a rank may take between the end of its ways and its word that it has left
 
     def __init__(self, boxes: Boxes, what: str, check: Callable[[], None]) -> None:
         self._boxes = boxes
         self._check = check
-        self._announced = 0
-        self._sources: list[int] = []  # of those, the ranks that have not left
+        self._announcements: set[int] = set()  # their numbers
+        self._sources: list[int] = []  # the ranks that send to this one and have not left
+        self._taking: Inbox | None = None
         self._given_up = False
         self.lane = Lane(f"{what}, receiving from any rank", self.abort, any_order=True, patient=True)
 
@@ -325,7 +394,10 @@ class AnySource:
     def abort(self) -> None:
         """From any thread."""
         self._given_up = True
-        for source in list(self._sources):
+        taking = self._taking
+        if taking is not None:
+            taking.abort()
+        for source in self._boxes.receives.sources_of_any():
             self._boxes.inbox(source).abort()
 
     def end(self) -> None:
@@ -334,40 +406,72 @@ class AnySource:
             self.abort()
         self.lane.close()
 
+    # --- On the thread that drives the lane. ---
+
     def _until_done(self, one: _Awaited) -> None:
-        """On the thread that drives the lane; another one may take the message, which looks at the same way."""
-        next_look, pause = 0.0, self._FIRST_LOOK
-        idle, nap = 0, self._FIRST_NAP
         try:
-            while not one.work.done:
-                if self._given_up and self._boxes.receives.withdraw(one):
-                    raise RemoteError("this rank has given up its receives from any rank")
-                if time.monotonic() >= next_look:
-                    self._look_for_sources()
-                    next_look, pause = time.monotonic() + pause, min(2 * pause, self._LONGEST_LOOK)
-                if self._take_what_has_come():
-                    idle, nap = 0, self._FIRST_NAP
-                elif (idle := idle + 1) > self._AT_ONCE:
-                    time.sleep(nap)
-                    nap = min(2 * nap, self._LONGEST_NAP)
+            self._take_until_done(one)
         finally:
             self._boxes.receives.withdraw(one)
 
+    def _take_until_done(self, one: _Awaited) -> None:
+        next_look, pause = 0.0, self._FIRST_LOOK
+        idle, nap = 0, self._FIRST_NAP
+        while not one.work.done:
+            self._raise_if_given_up()
+            looks = time.monotonic() >= next_look
+            if looks:
+                self._look_for_sources()
+            if self._take_what_has_come():
+                idle, nap = 0, self._FIRST_NAP
+                continue
+            if looks:
+                self._raise_if_nothing_can_come()
+                next_look, pause = time.monotonic() + pause, min(2 * pause, self._LONGEST_LOOK)
+            idle += 1
+            if idle > self._AT_ONCE:
+                time.sleep(nap)
+                nap = min(2 * nap, self._LONGEST_NAP)
+
+    def _raise_if_given_up(self) -> None:
+        if self._given_up:
+            raise RemoteError("this rank has given up its receives from any rank")
+
     def _look_for_sources(self) -> None:
-        new = self._boxes.announced(self._announced)
-        self._announced += len(new)
-        self._sources += new
-        self._check()
+        try:
+            new = self._boxes.announced(self._announcements)
+        except RuntimeError:  # The store may have gone with the rank that kept it.
+            if not self._sources:
+                raise
+            return
+        self._sources += [source for source in new if source not in self._sources]
+
+    def _raise_if_nothing_can_come(self) -> None:
+        try:
+            self._check()
+        except dist.DistBackendError:
+            # What ranks sent before they left has come by now.
+            if not self._take_what_has_come():
+                raise
+        except RuntimeError:  # as above
+            if not self._sources:
+                raise
 
     def _take_what_has_come(self) -> bool:
         taken = False
         for source in list(self._sources):
+            inbox = self._boxes.inbox(source)
+            self._taking = inbox
             try:
-                taken = self._boxes.inbox(source).take_if_come() or taken
+                self._raise_if_given_up()
+                taken = inbox.take_if_come() or taken
             except dist.DistBackendError:
-                if self._given_up or not self._boxes.have_left([source], self._LEAVES):
+                self._raise_if_given_up()
+                if not inbox.link.given_up and not self._boxes.have_left([source]):
                     raise
                 self._sources.remove(source)
+            finally:
+                self._taking = None
         return taken
 
 
@@ -378,7 +482,7 @@ class Boxes:
 
     def __init__(self, store: Any, group: str, rank: int, what: str, check_peer: Callable[[int | None], None]) -> None:
         self.receives = Receives()
-        self._any_source: AnySource | None = None
+        self.any_source = AnySource(self, what, partial(check_peer, None))
         self._store = store
         self._group = group
         self._rank = rank
@@ -403,24 +507,26 @@ class Boxes:
             peer, Inbox(link, f"{self._what}, receiving from rank {peer}", peer, self.receives)
         )
 
-    def any_source(self) -> AnySource:
-        if self._any_source is None:
-            self._any_source = AnySource(self, self._what, partial(self._check_peer, None))
-        return self._any_source
-
-    def announced(self, known: int) -> list[int]:
-        """The ranks that have said that they send to this one, but for the first `known` of them."""
+    def announced(self, known: set[int]) -> list[int]:
+        """The ranks that have said that they send to this one, but for those whose words `known` has the numbers of. It
+        gets the others'.
+        """
         sources: list[int] = []
         key = f"{self._group}/to/{self._rank}"
-        while self._store.check([f"{key}/{known + len(sources) + 1}"]):
-            sources.append(int(self._store.get(f"{key}/{known + len(sources) + 1}")))
+        for number in range(1, self._store.add(key, 0) + 1):
+            if number not in known and self._store.check([f"{key}/{number}"]):
+                known.add(number)
+                sources.append(int(self._store.get(f"{key}/{number}")))
         return sources
 
-    def have_left(self, peers: Iterable[int], seconds: float = 0) -> bool:
-        """Whether all of them but this rank have left the group in peace, or do within so many seconds."""
-        keys = [f"left/{peer}" for peer in peers if peer != self._rank]
-        return await_keys(self._store, keys, time.monotonic() + seconds)
+    def have_left(self, peers: Iterable[int]) -> bool:
+        """Whether all of them but this rank have left the group in peace."""
+        return bool(self._store.check([f"left/{peer}" for peer in peers if peer != self._rank]))
+
+    def drain(self) -> None:
+        """Returns when everything is sent."""
+        for box in list(self._outboxes.values()):
+            box.lane.drain()
 
     def all(self) -> list[Outbox | Inbox | AnySource]:
-        any_source = [] if self._any_source is None else [self._any_source]
-        return [*any_source, *self._outboxes.values(), *self._inboxes.values()]
+        return [self.any_source, *self._outboxes.values(), *self._inboxes.values()]

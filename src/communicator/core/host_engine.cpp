@@ -132,7 +132,11 @@ Status HostEngine::runTransfers(std::span<const Operation> operations, bool repo
 }
 
 Result<bool> HostEngine::probe(int peer) {
-  return isSpread() ? executors::host::hasArrived(*spread_, peer) : executors::host::hasArrived(*host_, peer);
+  host_->begin(0, 0);
+  auto found =
+      isSpread() ? executors::host::hasArrived(*spread_, peer) : executors::host::hasArrived(*host_, peer);
+  host_->end();
+  return found;
 }
 
 Status HostEngine::runOneSided(const Operation& operation) {

@@ -43,8 +43,8 @@ class Submission {
   // planner::Forced::force, in its turn.
   Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes,
                int blocks);
-  // Whether a receive from that rank would find something, in its turn; of ranks in host memory. Not ok if
-  // nothing comes from it any more.
+  // Whether a receive from that rank would find something; of ranks in host memory. Waits for nothing: false
+  // while operations are under way. Not ok if nothing comes from that rank any more.
   Result<bool> probe(int peer);
 
   // Lets go of what operations use.

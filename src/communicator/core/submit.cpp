@@ -197,13 +197,13 @@ Status Submission::force(const char* collective, const char* algorithm, const ch
 
 Result<bool> Submission::probe(int peer) {
   const Identity& self = queue_.self();
-  STRETTO_TRY(self.mayTouch());
   if (onDevice_)
     return fail(Code::kInvalidUsage, "rank %d is on a GPU, where no message can be probed", self.rank());
   if (peer < 0 || peer >= self.ranks() || peer == self.rank()) {
-    return fail(Code::kInvalidArgument, "rank %d asks for a message of rank %d: the others are of 0 to %d",
-                self.rank(), peer, self.ranks() - 1);
+    return fail(Code::kInvalidArgument, "rank %d of %d probes for a message of rank %d", self.rank(),
+                self.ranks(), peer);
   }
+  if (!queue_.quiet()) return false;  // what is under way may take what has come
   const Turn turn(queue_, queue_.take());
   if (!turn.holds()) return health_.whyLetGo();
   STRETTO_TRY(health_.usable());

@@ -46,6 +46,23 @@ Status SpreadHost::brokenLink(int peer) {
   return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " + found.words, code);
 }
 
+// What a far peer has sent is in sight once it has been moved, and may be on its way behind the word that the
+// peer has left.
+Status SpreadHost::isWithUs(int peer, const char* what) {
+  move();
+  Status status = isOnItsWay(peer) ? kOkStatus : Host::isWithUs(peer, what);
+  const Break* const found = links_.isFar(peer) ? links_.broken(peer) : nullptr;
+  if (status.ok() && found != nullptr) {
+    status = failAbout(peer, Code::kRemote, "rank %d %s rank %d: the link over %s broke: %s", rank(), what,
+                       peer, links_.netName(), found->words.c_str());
+  }
+  if (status.ok()) return status;
+  const std::string words = lastError();  // connections that end meanwhile have words of their own
+  move();
+  setLastError(words);
+  return status;
+}
+
 template <typename Done>
 Status SpreadHost::await(AwaitedWord awaited, Done done) {
   const RankSet peers = awaited.ranks(ranks());

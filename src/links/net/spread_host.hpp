@@ -117,9 +117,7 @@ class SpreadHost final : public Host {
     setLastError(words);
     return why;
   }
-  Status isWithUs(int peer, const char* what) {
-    return links_.isFar(peer) ? progress(RankSet::of(peer)) : Host::isWithUs(peer, what);
-  }
+  Status isWithUs(int peer, const char* what);
   // Asks a far peer for its calls, and waits a little for the answer.
   void hear(int peer);
 

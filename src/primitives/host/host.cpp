@@ -6,6 +6,7 @@
 #include "platform/futex.hpp"
 #include "platform/shared_memory.hpp"
 #include "primitives/disagreement.hpp"
+#include "primitives/ending.hpp"
 
 namespace stretto {
 namespace {
@@ -130,26 +131,20 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
   return kOkStatus;
 }
 
-// The same for what waits for nobody: it tells what is known of the peer by then.
-Status Host::isWithUs(int peer, const char* what, const char* advice) const {
+Status Host::isWithUs(int peer, const char* what, bool writes) const {
+  if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
+  if (!sight_.hears(peers_[static_cast<size_t>(peer)])) return kOkStatus;
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
-  const auto isSet = [](const uint32_t& word) {
-    return std::atomic_ref(const_cast<uint32_t&>(word)).load(std::memory_order_relaxed) != 0;
-  };
-  if (isSet(header().abort)) return givenUp();
-  if (isSet(other.failed)) {
-    STRETTO_TRY(reasonSoon(peer));
+  if (stretto::hasFailed(other)) {
+    if (writes) STRETTO_TRY(reasonSoon(peer));
     return failAbout(peer, Code::kRemote,
                      "rank %d %s rank %d, which has given up on this communicator; its own error says why",
                      rank_, what, peer);
   }
-  if (!isSet(other.left)) return kOkStatus;
+  if (!hasBegunToLeave(other)) return kOkStatus;
   return failAbout(peer, Code::kRemote, "rank %d %s rank %d, which has finalised its communicator%s", rank_,
-                   what, peer, advice);
+                   what, peer, writes ? ": signals tell when a rank may leave" : "");
 }
-
-// A rank that puts or signals must know that its peer stays.
-constexpr const char* kOfSignals = ": signals tell when a rank may leave";
 
 // Looked at between pieces, so that a rank which has failed is written to no longer than a piece takes.
 Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes) {
@@ -157,7 +152,7 @@ Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* f
   const Peer& other = peers_[static_cast<size_t>(peer)];
   const auto* source = static_cast<const std::byte*>(from);
   for (size_t done = 0; done < bytes; done += kPiece) {
-    STRETTO_TRY(isWithUs(peer, "puts into a window of", kOfSignals));
+    STRETTO_TRY(isWithUs(peer, "puts into a window of", true));
     const size_t piece = std::min(kPiece, bytes - done);
     if (here != nullptr) {
       copyBytes(here + done, source + done, piece);
@@ -171,7 +166,7 @@ Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* f
 }
 
 Status Host::signalWord(int peer, uint64_t* word, uint64_t value) {
-  STRETTO_TRY(isWithUs(peer, "signals", kOfSignals));
+  STRETTO_TRY(isWithUs(peer, "signals", true));
   std::atomic_ref(*word).store(value, std::memory_order_release);
   ringDue_ = peer != rank_ || ringDue_;
   return kOkStatus;

@@ -276,9 +276,10 @@ class Host {
   static Status progress(const RankSet& /*peers*/ = {}) { return kOkStatus; }
   static Status finish() { return kOkStatus; }
   static void hear(int /*peer*/) {}
-  // Not ok once that rank takes no part any more, in the words "rank 0 <what> rank 1, ... <advice>". What it
-  // did before may come into sight while this is found out.
-  Status isWithUs(int peer, const char* what, const char* advice = "") const;
+  // Not ok once that rank takes no part any more, in the words "rank 0 <what> rank 1, ...". What it did
+  // before is in sight by then. With `writes`, for one-sided operations, the reason why it has failed is
+  // waited for, half a second at most.
+  Status isWithUs(int peer, const char* what, bool writes = false) const;
 
  protected:
   // For backends that reach some peers by other ways (links/net/spread_host.hpp).
