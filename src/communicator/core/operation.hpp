@@ -24,9 +24,8 @@ struct Profiled {
 
 // Every call makes one, so what it costs to make counts. `scalar` is left as it is found, in the middle of
 // the rest: compilers clear a long run of zeros with one instruction (`rep stos`) whose beginning alone takes
-// as long as the call's other work. It begins a cache line, or else the caller's stack frame decides which
-// members lie across two lines, and a call of 60 ns takes up to 4 ns more or less for that.
-struct alignas(64) Operation {
+// as long as the call's other work.
+struct Operation {
   Collective collective = Collective::kAllReduce;
   DataType type = DataType::kFloat32;
   Operator op = Operator::kSum;
