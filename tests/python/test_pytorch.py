@@ -75,6 +75,14 @@ for count in (1, 1000, 1 << 20):
     x = torch.full((count,), float(rank + 1))
     dist.all_reduce(x)
     assert (x == 6).all()
+if rank == 0:
+    got = torch.empty(1 << 18)
+    for _ in range(4):
+        source = dist.recv(got)
+        assert (got == source).all()
+else:
+    for _ in range(2):
+        dist.send(torch.full((1 << 18,), float(rank)), 0)
 module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
 module(torch.full((4, 64), float(rank))).sum().backward()
 assert (module.module.weight.grad == 4).all()

@@ -63,7 +63,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._seconds = timeout.total_seconds()
         self._options = options
         self._lane = Lane(f"stretto group {name!r}, rank {self._rank} of {self._size}", communicator.abort)
-        self._boxes = Boxes(store, name, self._rank, self._lane.what, self._check)
+        self._boxes = Boxes(store, name, self._rank, self._lane.what, self._check, self._native.async_error)
         self._on_cuda: Any = None
         self._sequence = 0
         self._ended = False
@@ -466,12 +466,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._boxes.any_source.receive(staging.write(tensor), tag, self._seconds, staging.finish, [tensor])
 
     def _check(self, peer: int | None) -> None:
-        """Raises `DistBackendError` if `peer` (None: every other rank) has left the group, or that has lost a rank."""
+        """Raises `DistBackendError` if the group has lost a rank, or `peer` (None: every other rank) has left it."""
+        if not self._boxes.is_whole():  # Any operation says which rank is lost.
+            self._lane.run(self._native.barrier, self._seconds)
         if self._boxes.have_left(range(self._size) if peer is None else [peer]):
             who = "all other ranks have" if peer is None else f"rank {peer} has"
             raise dist.DistBackendError(f"{self._lane.what}: {who} left the group")
-        if self._native.async_error() != 0:  # Any operation then says which.
-            self._lane.run(self._native.barrier, self._seconds)
 
     # --- Other groups from this one. ---
 

@@ -71,12 +71,12 @@ class Lane:
         finally:
             self._driving.release()
 
-    def attempt(self, job: Job) -> None:
-        """Runs `job` now and without a deadline, unless another thread drives."""
+    def attempt(self, job: Job, seconds: float) -> None:
+        """Runs `job` now, unless another thread drives."""
         if not self._driving.acquire(blocking=False):
             return
         try:
-            self._execute(job, math.inf)
+            self._execute(job, seconds)
         finally:
             self._give_way()
 

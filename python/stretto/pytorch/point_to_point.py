@@ -11,14 +11,16 @@ ways from all ranks that send to this one. Before its first message to another r
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
-import math
+import itertools
 import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,7 +30,7 @@ import torch.distributed as dist
 
 from stretto import _native
 from stretto.communicator import Communicator
-from stretto.errors import RemoteError
+from stretto.errors import RemoteError, StrettoError
 from stretto.pytorch.join import await_keys
 from stretto.pytorch.lane import Lane
 from stretto.pytorch.tensors import bytes_of
@@ -61,12 +63,12 @@ class Link:
         self._given_up = False
 
     @property
-    def is_made(self) -> bool:
-        return self._communicator is not None
-
-    @property
     def given_up(self) -> bool:
         return self._given_up
+
+    def is_at_hand(self) -> bool:
+        """Whether the way is made, or the other side waits for this one to make it."""
+        return self._communicator is not None or bool(self._store.check([f"{self._key}/{1 - self._rank}"]))
 
     def native(self) -> _native.Communicator:
         """Waits for the other side. Raises `RemoteError` once this side has given up."""
@@ -107,11 +109,15 @@ class Link:
 
     def _await(self, key: str) -> None:
         """In slices, as the lane's deadline or an abort may end it."""
-        while not await_keys(self._store, [key], time.monotonic() + _SLICE):
-            self._check_peer()
-            if self._given_up:
+        try:
+            while not await_keys(self._store, [key], time.monotonic() + _SLICE):
+                self._check_peer()
+                if self._given_up:
+                    raise RemoteError(f"the peer has not called {'send' if self._rank else 'recv'}")
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
                 self._store.delete_key(f"{self._key}/{self._rank}")  # or the peer would join, and wait for this side
-                raise RemoteError(f"the peer has not called {'send' if self._rank else 'recv'}")
+            raise
 
 
 class Outbox:
@@ -161,7 +167,9 @@ class _Awaited:
     tensor: Any
     finish: Callable[[], None]
     lane: Lane
+    number: int = 0  # in the order of the calls
     work: Work = field(init=False)
+    over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def size(self) -> int:
@@ -172,100 +180,112 @@ class _Awaited:
 
     def end(self, peer: int, message: Any | None, size: int) -> None:
         """With a message of `peer`, which is None if it is in the tensor already."""
-        error: Exception | None = None
-        if size != self.size:
-            error = ValueError(
-                f"{self.lane.what}: a message of {size} bytes with tag {self.tag} came from rank {peer} for a tensor "
-                f"of {self.size} bytes: both sides must name tensors of one size"
-            )
-        else:
+        error: Exception | None = dist.DistBackendError(f"{self.lane.what}: ended by an interrupt")
+        try:
+            if size != self.size:
+                raise ValueError(
+                    f"{self.lane.what}: a message of {size} bytes with tag {self.tag} came from rank {peer} for a "
+                    f"tensor of {self.size} bytes: both sides must name tensors of one size"
+                )
+            if message is not None:
+                ctypes.memmove(self.tensor.data_ptr(), message.data_ptr(), size)
+            self.finish()
+            error = None
+        except Exception as raised:
+            error = raised
+        finally:
+            self.work.source = peer
             try:
-                if message is not None:
-                    ctypes.memmove(self.tensor.data_ptr(), message.data_ptr(), size)
-                self.finish()
-            except Exception as raised:
-                error = raised
-        self.work.source = peer
-        self.lane.finished(self.work, error)
+                self.lane.finished(self.work, error)
+            finally:
+                self.over.set()
 
 
 class Receives:
-    """What waits for a message at this rank, and messages that nothing waited for, each in order. Any thread.
+    """What waits for a message at this rank, and messages that nothing waited for, each in the order of the calls. Any
+    thread.
 
-    A receive is awaited until a thread claims it, which has a message for it, and ends it or puts it back.
+    A receive is awaited until a thread takes it off that has a message for it. The thread ends it at once, or, when it
+    receives into the tensor itself, ends it later or puts it back. Nobody waits for a receive in that state but the
+    thread itself: it may be one that names no rank only if the thread is the one that such receives are waited for on.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._calls = itertools.count()
         self._awaited: list[_Awaited] = []
-        self._claimed: dict[_Awaited, int] = {}  # whose message it is
+        self._taken: dict[int, _Awaited] = {}  # off the list, by the rank whose message it is; one thread each
         self._kept: list[tuple[int, int, Any]] = []  # peer, tag, bytes
 
     def begin(self, one: _Awaited) -> bool:
         """False if a message was there for it, with which it has ended."""
-        with self._changed:
-            message = next((kept for kept in self._kept if one.takes(kept[0], kept[1])), None)
-            if message is None:
-                self._awaited.append(one)
-                return True
-            self._kept = [kept for kept in self._kept if kept is not message]
-        one.end(message[0], message[2], message[2].numel())
-        return False
+        one.number = next(self._calls)
+        return self._await(one)
 
-    def claim(self, peer: int, tag: int) -> _Awaited | None:
-        """The first that takes such a message."""
-        with self._changed:
-            return self._claim(peer, tag)
+    def reserve(self, peer: int, tag: int, size: int, also_any: bool) -> Any | None:
+        """The tensor that such a message is for. None if there is none, or it is of another size, or its receive names
+        no rank and may not be had. `end` or `put_back` follows.
+        """
+        with self._lock:
+            one = self._first(peer, tag)
+            if one is None or one.size != size or (one.peer is None and not also_any):
+                return None
+            self._take_off(one, peer)
+            return one.tensor
 
-    def claim_or_keep(self, peer: int, tag: int, message: Any) -> _Awaited | None:
-        with self._changed:
-            one = self._claim(peer, tag)
-            if one is None:
-                self._kept.append((peer, tag, message))
-            return one
+    def end(self, peer: int, tag: int, message: Any | None, size: int) -> None:
+        """Ends the receive that the message is for, or keeps that. None: it is in the tensor that was reserved."""
+        with self._lock:
+            if message is not None:
+                one = self._first(peer, tag)
+                if one is None:
+                    self._kept.append((peer, tag, message))
+                    return
+                self._take_off(one, peer)
+        try:
+            self._taken[peer].end(peer, message, size)
+        finally:
+            del self._taken[peer]
 
-    def end(self, one: _Awaited, message: Any | None, size: int) -> None:
-        """Ends one that is claimed."""
-        one.end(self._claimed[one], message, size)
-        self._release(one)
-
-    def put_back(self, one: _Awaited) -> None:
-        self._release(one, is_awaited=True)
+    def put_back(self, peer: int) -> None:
+        """The message did not come; nothing may have been reserved for it."""
+        one = self._taken.pop(peer, None)
+        if one is not None:
+            self._await(one)
 
     def withdraw(self, one: _Awaited) -> None:
-        """Returns when no thread has a message for it any more. It has ended, or nothing will end it."""
-        with self._changed:
-            while one in self._claimed:
-                self._changed.wait()
-            if one in self._awaited:
+        """No message ends it any more. Returns, if a thread has one for it, when that has ended it."""
+        with self._lock:
+            is_awaited = one in self._awaited
+            if is_awaited:
                 self._awaited.remove(one)
+        if not is_awaited:
+            one.over.wait()
 
     def awaits(self, one: _Awaited) -> bool:
         return one in self._awaited
 
     def awaits_from(self, peer: int | None) -> bool:
         """Whether any names that rank, or, for None, any rank."""
-        with self._changed:
-            return any(one.peer == peer for one in [*self._awaited, *self._claimed])
+        with self._lock:
+            return any(one.peer == peer for one in self._awaited)
 
-    def sources_of_any(self) -> list[int]:
-        """The ranks whose messages threads have for receives that name none."""
-        with self._changed:
-            return [source for one, source in self._claimed.items() if one.peer is None]
+    def _first(self, peer: int, tag: int) -> _Awaited | None:
+        return next((one for one in self._awaited if one.takes(peer, tag)), None)
 
-    def _claim(self, peer: int, tag: int) -> _Awaited | None:
-        one = next((one for one in self._awaited if one.takes(peer, tag)), None)
-        if one is not None:
-            self._awaited.remove(one)
-            self._claimed[one] = peer
-        return one
+    def _take_off(self, one: _Awaited, peer: int) -> None:
+        self._taken[peer] = one
+        self._awaited.remove(one)
 
-    def _release(self, one: _Awaited, is_awaited: bool = False) -> None:
-        with self._changed:
-            del self._claimed[one]
-            if is_awaited:
-                self._awaited.insert(0, one)
-            self._changed.notify_all()
+    def _await(self, one: _Awaited) -> bool:
+        with self._lock:
+            at = next((at for at, (peer, tag, _) in enumerate(self._kept) if one.takes(peer, tag)), None)
+            if at is None:
+                bisect.insort(self._awaited, one, key=lambda other: other.number)
+                return True
+            peer, _, message = self._kept.pop(at)
+        one.end(peer, message, message.numel())
+        return False
 
 
 class Inbox:
@@ -275,34 +295,29 @@ class Inbox:
         self.link = link
         self._peer = peer
         self._receives = receives
-        self._is_asked_for = False
         self._is_busy = False
         self.lane = Lane(what, link.abort, any_order=True, patient=True, words=link.in_ranks_of_group)
 
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
         one = _Awaited(self._peer, tag, tensor, finish, self.lane)
         one.work = Work(self.lane, lambda: self._until_done(one), seconds, results, self._peer)
-        return self.lane.submit(one.work) if self._receives.begin(one) else one.work
+        return _submit(one, self._receives)
 
-    def take_if_come(self) -> bool:
-        """Takes the next message if there is one, and no other thread takes messages from here. A way that is not made
-        yet is made by the lane's worker, as the peer may take its time.
+    def take_if_come(self, seconds: float, begins: Callable[[], None]) -> None:
+        """For receives from any rank: takes the next message if there is one, and no other thread takes messages from
+        here. `begins` is called before that. The message, and the way if it is not made yet, may take so many seconds.
         """
-        if not self.link.is_made:
-            if not self._is_asked_for:
-                self._is_asked_for = True
-                self.lane.submit(Work(self.lane, self._make_way, math.inf, []))
-            return False
-        taken = False
 
         def job() -> None:
-            nonlocal taken
-            taken = self.link.native().probe(0)
-            if taken:
-                self._take_message()
+            self._is_busy = True
+            try:
+                if self.link.native().probe(0):
+                    begins()
+                    self._take_message(also_any=True)
+            finally:
+                self._is_busy = False
 
-        self.lane.attempt(job)
-        return taken
+        self.lane.attempt(job, seconds)
 
     def abort(self) -> None:
         self.link.abort()
@@ -316,62 +331,55 @@ class Inbox:
 
     # --- On the thread that drives the lane. ---
 
-    def _make_way(self) -> None:
-        with self._busy():
-            self.link.native()
-
     def _until_done(self, one: _Awaited) -> None:
         """What comes for other receives is theirs, and they are then done."""
         try:
             while self._receives.awaits(one):
-                self._take_message()
+                self._take_message(also_any=False)
         finally:
             self._receives.withdraw(one)
 
-    def _take_message(self) -> None:
+    def _take_message(self, also_any: bool) -> None:
         """Gives the next message to the receive that it is for, or keeps it."""
-        with self._busy():
-            native = self.link.native()
+        native = self.link.native()
+        self._is_busy = True
+        try:
             header = bytearray(_HEADER.size)
             native.recv(header, header, 0, _OWN, None)
-            try:
-                self._take_data(native, *_HEADER.unpack(header))
-            except BaseException:
-                self.abort()  # A part of the message may be left, which would be taken for the next header.
-                raise
-
-    def _take_data(self, native: _native.Communicator, tag: int, size: int) -> None:
-        taker = self._receives.claim(self._peer, tag)
-        try:
-            direct = taker is not None and taker.size == size
-            into = taker.tensor if taker is not None and direct else torch.empty(size, dtype=torch.uint8)
+            tag, size = _HEADER.unpack(header)
+            reserved = self._receives.reserve(self._peer, tag, size, also_any)
+            into = torch.empty(size, dtype=torch.uint8) if reserved is None else reserved
             if size:
                 data = bytes_of(into)
                 native.recv(data, data, 0, _OWN, None)
-        except BaseException:
-            if taker is not None:
-                self._receives.put_back(taker)
+            self._receives.end(self._peer, tag, into if reserved is None else None, size)
+        except BaseException as error:
+            if not isinstance(error, StrettoError):  # after which nothing comes over this way
+                self.abort()  # What is left of the message would be taken for the next header.
+            self._receives.put_back(self._peer)
             raise
-        if taker is None:
-            taker = self._receives.claim_or_keep(self._peer, tag, into)  # It may have been called meanwhile.
-        if taker is not None:
-            self._receives.end(taker, None if direct else into, size)
-
-    @contextlib.contextmanager
-    def _busy(self) -> Iterator[None]:
-        self._is_busy = True
-        try:
-            yield
         finally:
             self._is_busy = False
 
 
+def _submit(one: _Awaited, receives: Receives) -> Work:
+    if not receives.begin(one):
+        return one.work
+    try:
+        return one.lane.submit(one.work)
+    except BaseException:
+        one.over.set()
+        receives.withdraw(one)
+        raise
+
+
 class AnySource:
     """Receives of this rank that take a message of whichever rank sends one first. Who waits for one looks in turns at
-    the ways from all ranks that send to this one. `check` raises when no message can come any more.
+    the ways from all ranks that send to this one. `check` raises when the group has lost a rank, or all others have
+    left it.
 
-    One that misses its timeout, or an abort, gives all of them up for good. It ends a way only if a message for such a
-    receive is under way there.
+    One that misses its timeout, or an abort, gives all of them up for good. It ends a way only if a message was under
+    way there that these receives had begun to take.
     """
 
     _FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.1  # seconds between looks into the store
@@ -381,7 +389,8 @@ class AnySource:
         self._boxes = boxes
         self._check = check
         self._announcements: set[int] = set()  # their numbers
-        self._sources: list[int] = []  # the ranks that send to this one and have not left
+        self._coming: list[int] = []  # ranks that have said that they send, and are not there yet
+        self._sources: deque[int] = deque()  # those whose ways have not ended; who was looked at last is the last
         self._taking: Inbox | None = None
         self._given_up = False
         self.lane = Lane(f"{what}, receiving from any rank", self.abort, any_order=True, patient=True)
@@ -389,7 +398,7 @@ class AnySource:
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
         one = _Awaited(None, tag, tensor, finish, self.lane)
         one.work = Work(self.lane, lambda: self._until_done(one), seconds, results)
-        return self.lane.submit(one.work) if self._boxes.receives.begin(one) else one.work
+        return _submit(one, self._boxes.receives)
 
     def abort(self) -> None:
         """From any thread."""
@@ -397,8 +406,6 @@ class AnySource:
         taking = self._taking
         if taking is not None:
             taking.abort()
-        for source in self._boxes.receives.sources_of_any():
-            self._boxes.inbox(source).abort()
 
     def end(self) -> None:
         """What is awaited will not come any more."""
@@ -410,77 +417,90 @@ class AnySource:
 
     def _until_done(self, one: _Awaited) -> None:
         try:
-            self._take_until_done(one)
+            self._take_until_done(one.work)
         finally:
             self._boxes.receives.withdraw(one)
 
-    def _take_until_done(self, one: _Awaited) -> None:
+    def _take_until_done(self, work: Work) -> None:
         next_look, pause = 0.0, self._FIRST_LOOK
         idle, nap = 0, self._FIRST_NAP
-        while not one.work.done:
-            self._raise_if_given_up()
-            looks = time.monotonic() >= next_look
-            if looks:
-                self._look_for_sources()
-            if self._take_what_has_come():
-                idle, nap = 0, self._FIRST_NAP
-                continue
-            if looks:
-                self._raise_if_nothing_can_come()
+        while not self._take_next(work):
+            if time.monotonic() >= next_look:
+                self._look_around()
                 next_look, pause = time.monotonic() + pause, min(2 * pause, self._LONGEST_LOOK)
             idle += 1
             if idle > self._AT_ONCE:
                 time.sleep(nap)
                 nap = min(2 * nap, self._LONGEST_NAP)
 
+    def _take_next(self, work: Work) -> bool:
+        """One turn. Whether the work is done."""
+        for _ in range(len(self._sources)):
+            self._raise_if_given_up()
+            if work.done:
+                break
+            source = self._sources[0]
+            self._sources.rotate(-1)
+            inbox = self._boxes.inbox(source)
+            try:
+                inbox.take_if_come(work.seconds, partial(self._begin_taking, inbox))
+            except (dist.DistBackendError, ValueError):
+                self._raise_if_given_up()
+                self._sources.remove(source)
+                # The way has ended. That is no error if this rank gave it up, or if the other one has left in peace.
+                if not inbox.link.given_up and not self._boxes.may_have_left(source):
+                    self._check()
+                    raise
+            finally:
+                self._taking = None
+        self._raise_if_given_up()
+        return work.done
+
+    def _begin_taking(self, inbox: Inbox) -> None:
+        self._taking = inbox
+        self._raise_if_given_up()
+
     def _raise_if_given_up(self) -> None:
         if self._given_up:
             raise RemoteError("this rank has given up its receives from any rank")
 
-    def _look_for_sources(self) -> None:
+    def _look_around(self) -> None:
+        """For ranks that are new among the sources. Raises when no message can come any more."""
         try:
-            new = self._boxes.announced(self._announcements)
+            self._coming += self._boxes.announced(self._announcements)
+            for source in [one for one in self._coming if self._boxes.inbox(one).link.is_at_hand()]:
+                self._coming.remove(source)
+                if source not in self._sources:
+                    self._sources.append(source)
         except RuntimeError:  # The store may have gone with the rank that kept it.
             if not self._sources:
                 raise
-            return
-        self._sources += [source for source in new if source not in self._sources]
-
-    def _raise_if_nothing_can_come(self) -> None:
         try:
             self._check()
         except dist.DistBackendError:
-            # What ranks sent before they left has come by now.
-            if not self._take_what_has_come():
+            # If all others have left, what they sent is on its way until their ways have ended.
+            if not self._sources or not self._boxes.is_whole():
                 raise
-        except RuntimeError:  # as above
+        except RuntimeError:  # the store, as above
             if not self._sources:
                 raise
-
-    def _take_what_has_come(self) -> bool:
-        taken = False
-        for source in list(self._sources):
-            inbox = self._boxes.inbox(source)
-            self._taking = inbox
-            try:
-                self._raise_if_given_up()
-                taken = inbox.take_if_come() or taken
-            except dist.DistBackendError:
-                self._raise_if_given_up()
-                if not inbox.link.given_up and not self._boxes.have_left([source]):
-                    raise
-                self._sources.remove(source)
-            finally:
-                self._taking = None
-        return taken
 
 
 class Boxes:
     """The ways between a rank and its peers, made at first use. `check_peer` raises when a peer, or a message of any
-    rank (None), may never come.
+    rank (None), may never come. `async_error`: of the group.
     """
 
-    def __init__(self, store: Any, group: str, rank: int, what: str, check_peer: Callable[[int | None], None]) -> None:
+    def __init__(
+        self,
+        store: Any,
+        group: str,
+        rank: int,
+        what: str,
+        check_peer: Callable[[int | None], None],
+        async_error: Callable[[], int],
+    ) -> None:
+        self._async_error = async_error
         self.receives = Receives()
         self.any_source = AnySource(self, what, partial(check_peer, None))
         self._store = store
@@ -507,13 +527,18 @@ class Boxes:
             peer, Inbox(link, f"{self._what}, receiving from rank {peer}", peer, self.receives)
         )
 
+    def is_whole(self) -> bool:
+        """Whether the group has lost no rank."""
+        return self._async_error() == 0
+
     def announced(self, known: set[int]) -> list[int]:
-        """The ranks that have said that they send to this one, but for those whose words `known` has the numbers of. It
+        """The ranks that have said that they send to this one. `known` has the numbers of what was heard before, and
         gets the others'.
         """
         sources: list[int] = []
         key = f"{self._group}/to/{self._rank}"
-        for number in range(1, self._store.add(key, 0) + 1):
+        latest = int(self._store.get(key)) if self._store.check([key]) else 0
+        for number in range(1, latest + 1):
             if number not in known and self._store.check([f"{key}/{number}"]):
                 known.add(number)
                 sources.append(int(self._store.get(f"{key}/{number}")))
@@ -522,6 +547,12 @@ class Boxes:
     def have_left(self, peers: Iterable[int]) -> bool:
         """Whether all of them but this rank have left the group in peace."""
         return bool(self._store.check([f"left/{peer}" for peer in peers if peer != self._rank]))
+
+    def may_have_left(self, peer: int) -> bool:
+        try:
+            return self.have_left([peer])
+        except RuntimeError:  # The store has gone, perhaps with that rank.
+            return True
 
     def drain(self) -> None:
         """Returns when everything is sent."""

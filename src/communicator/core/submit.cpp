@@ -203,10 +203,10 @@ Result<bool> Submission::probe(int peer) {
     return fail(Code::kInvalidArgument, "rank %d of %d probes for a message of rank %d", self.rank(),
                 self.ranks(), peer);
   }
-  if (!queue_.quiet()) return false;  // what is under way may take what has come
-  const Turn turn(queue_, queue_.take());
-  if (!turn.holds()) return health_.whyLetGo();
+  const Hold hold(queue_);
+  if (!hold.holds()) return health_.whyLetGo();
   STRETTO_TRY(health_.usable());
+  if (!hold.isDue()) return false;  // what is under way may take what has come
   return host_.probe(peer);
 }
 

@@ -60,6 +60,8 @@ class Hold {
   Hold& operator=(const Hold&) = delete;
 
   bool holds() const { return mayTouch_ && !queue_.isClosed(); }
+  // Every turn before this one is over.
+  bool isDue() const { return mayTouch_ && queue_.isDue(number_); }
 
  private:
   Queue& queue_;

@@ -46,21 +46,28 @@ Status SpreadHost::brokenLink(int peer) {
   return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " + found.words, code);
 }
 
-// What a far peer has sent is in sight once it has been moved, and may be on its way behind the word that the
-// peer has left.
+// What a far peer has sent is in sight once it has been moved. The word that the peer has left comes another
+// way and may be faster: it counts once the link has ended, too, or after a while.
 Status SpreadHost::isWithUs(int peer, const char* what) {
   move();
-  Status status = isOnItsWay(peer) ? kOkStatus : Host::isWithUs(peer, what);
-  const Break* const found = links_.isFar(peer) ? links_.broken(peer) : nullptr;
-  if (status.ok() && found != nullptr) {
+  Status status = Host::isWithUs(peer, what);
+  if (!links_.isFar(peer)) return status;
+  const Break* const found = links_.broken(peer);
+  if (status.ok() && found == nullptr) return kOkStatus;
+  if (isOnItsWay(peer) || (found == nullptr && !isGoneForLong(peer))) return kOkStatus;
+  if (status.ok()) {
     status = failAbout(peer, Code::kRemote, "rank %d %s rank %d: the link over %s broke: %s", rank(), what,
                        peer, links_.netName(), found->words.c_str());
   }
-  if (status.ok()) return status;
   const std::string words = lastError();  // connections that end meanwhile have words of their own
   move();
   setLastError(words);
   return status;
+}
+
+bool SpreadHost::isGoneForLong(int peer) {
+  const auto [seen, isFirst] = goneSince_.try_emplace(peer, platform::ticks());
+  return !isFirst && platform::tickSeconds(platform::ticks() - seen->second) > kSecondHandSeconds;
 }
 
 template <typename Done>

@@ -8,7 +8,9 @@
 // Threads: one at a time, as with Host. One object for each rank of a communicator.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -129,6 +131,7 @@ class SpreadHost final : public Host {
   void wonder(const RankSet& peers) const override { ask_(peers); }
   bool isOnItsWay(int peer) const override { return links_.isFar(peer) && links_.isOnItsWay(peer); }
   Status brokenLink(int peer);
+  bool isGoneForLong(int peer);
   void move() {
     links_.progress();
     if (chunks_.watch() != nullptr) [[unlikely]]
@@ -141,6 +144,7 @@ class SpreadHost final : public Host {
   const Ask ask_;
   std::vector<LinkCursors> cursors_;  // by rank
   WatchedChunks chunks_;
+  std::map<int, uint64_t> goneSince_;  // ticks when isWithUs() first knew that a far peer has left
 };
 
 }  // namespace stretto::links::net
