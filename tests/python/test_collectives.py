@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,12 @@ def test_a_probe_says_whose_message_is_there() -> None:
             for peer in [peer for peer in waits if comm.probe(peer)]:
                 assert_same(comm.recv(np.empty(1000, int), peer), np.full(1000, peer))
                 waits.remove(peer)
-        assert not comm.probe(1)
         with pytest.raises(stretto.InvalidArgument, match="peer=3"):
             comm.probe(3)
+        until = time.monotonic() + 20
+        with pytest.raises(stretto.RemoteError, match="rank 1, which has finalised"):
+            while time.monotonic() < until:
+                assert not comm.probe(1)
 
     stretto.threads(3, body)
 
