@@ -55,7 +55,7 @@ void freeEnded() {
 
 }  // namespace
 
-constinit ncclComm handleTable[kMostHandles]{};
+constinit HandleTable handleTable{};
 
 Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
   Handles& here = handles();
@@ -65,7 +65,7 @@ Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> commun
     handle = here.resting.front();
     here.resting.pop_front();
   } else if (here.used < kMostHandles) {
-    handle = &handleTable[here.used];
+    handle = reinterpret_cast<ncclComm*>(handleTable.bytes) + here.used;
     handle->kept = new ncclComm::Kept;
     ++here.used;
   } else {

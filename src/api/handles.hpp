@@ -70,8 +70,8 @@ class Users {
 
 }  // namespace stretto::api
 
-// The body behind ncclComm_t. All of it is zero before the handle is given out for the first time, so that a
-// call with a stray pointer to it finds that it is not alive.
+// The body behind ncclComm_t. Memory that is all zeros is one that has not been given out yet, so a call with
+// a stray pointer to it finds that it is not alive, and may count itself there.
 struct alignas(128) ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
@@ -89,16 +89,19 @@ struct alignas(128) ncclComm {
 namespace stretto::api {
 
 // All handles lie in one table, so that a comparison of addresses tells whether a pointer is a handle of this
-// library, without a look at the memory behind it. A page of the table takes memory once a handle in it is
-// used.
+// library, without a look at the memory behind it. The table is zero-initialised: a page of it takes memory
+// once a handle in it is used. As bytes, since compilers give up to find that so many bodies are all zeros.
 inline constexpr size_t kMostHandles = 65536;
-STRETTO_HIDDEN extern ncclComm handleTable[kMostHandles];
+struct HandleTable {
+  alignas(ncclComm) std::byte bytes[kMostHandles * sizeof(ncclComm)];
+};
+STRETTO_HIDDEN extern HandleTable handleTable;
 
 // Whether it is a handle of this library: of a communicator that lives or was destroyed, or one that was
 // never given out. False for null.
 inline bool owns(const ncclComm* handle) {
-  const size_t offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(handleTable);
-  return offset < sizeof handleTable && offset % sizeof(ncclComm) == 0;
+  const size_t offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(handleTable.bytes);
+  return offset < sizeof handleTable.bytes && offset % sizeof(ncclComm) == 0;
 }
 
 // Fails when all are taken. Any thread.
