@@ -70,8 +70,8 @@ class Users {
 
 }  // namespace stretto::api
 
-// The body behind ncclComm_t. Memory that is all zeros is one that has not been given out yet, so a call with
-// a stray pointer to it finds that it is not alive, and may count itself there.
+// The body behind ncclComm_t. One that has not been given out yet is all zeros, which is a valid body. So a
+// call with a stray pointer to it may count itself there, and finds that it is not alive.
 struct alignas(128) ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
@@ -90,7 +90,8 @@ namespace stretto::api {
 
 // All handles lie in one table, so that a comparison of addresses tells whether a pointer is a handle of this
 // library, without a look at the memory behind it. The table is zero-initialised: a page of it takes memory
-// once a handle in it is used. As bytes, since compilers give up to find that so many bodies are all zeros.
+// once a handle in it is used. It is of bytes because clang with libc++ refuses to evaluate 65,536
+// constructors at compile time.
 inline constexpr size_t kMostHandles = 65536;
 struct HandleTable {
   alignas(ncclComm) std::byte bytes[kMostHandles * sizeof(ncclComm)];

@@ -205,9 +205,10 @@ class Receives:
     """What waits for a message at this rank, and messages that nothing waited for, each in the order of the calls. Any
     thread.
 
-    A receive is awaited until a thread takes it off that has a message for it. The thread ends it at once, or, when it
-    receives into the tensor itself, ends it later or puts it back. Nobody waits for a receive in that state but the
-    thread itself: it may be one that names no rank only if the thread is the one that such receives are waited for on.
+    A receive is awaited until a thread that has a message for it takes it off the list. If the data are at hand, the
+    thread ends it at once. A thread that receives into the tensor itself ends the receive later, or puts it back when
+    the message breaks off. Only the thread that drives the receive's own lane does that, so that no thread has to wait
+    for the message of another.
     """
 
     def __init__(self) -> None:
