@@ -325,7 +325,7 @@ class Inbox:
 
     def end(self) -> None:
         """What is awaited will not come any more."""
-        if self._is_busy or self._receives.awaits_from(self._peer):
+        if self._receives.awaits_from(self._peer) or self._is_busy:
             self.link.abort()
         self.lane.close()
         self.link.close()
@@ -355,9 +355,11 @@ class Inbox:
                 native.recv(data, data, 0, _OWN, None)
             self._receives.end(self._peer, tag, into if reserved is None else None, size)
         except BaseException as error:
-            if not isinstance(error, StrettoError):  # after which nothing comes over this way
-                self.abort()  # What is left of the message would be taken for the next header.
-            self._receives.put_back(self._peer)
+            try:
+                if not isinstance(error, StrettoError):  # after which nothing comes over this way
+                    self.abort()  # What is left of the message would be taken for the next header.
+            finally:
+                self._receives.put_back(self._peer)
             raise
         finally:
             self._is_busy = False
@@ -410,8 +412,7 @@ class AnySource:
 
     def end(self) -> None:
         """What is awaited will not come any more."""
-        if self._boxes.receives.awaits_from(None):
-            self.abort()
+        self.abort()
         self.lane.close()
 
     # --- On the thread that drives the lane. ---
@@ -541,8 +542,8 @@ class Boxes:
         latest = int(self._store.get(key)) if self._store.check([key]) else 0
         for number in range(1, latest + 1):
             if number not in known and self._store.check([f"{key}/{number}"]):
-                known.add(number)
                 sources.append(int(self._store.get(f"{key}/{number}")))
+                known.add(number)
         return sources
 
     def have_left(self, peers: Iterable[int]) -> bool:
